@@ -1,0 +1,1 @@
+"""What signoff needs from outside, one Protocol a file. Adapters implement them; only `app.py` knows which."""
