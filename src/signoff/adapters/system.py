@@ -26,7 +26,7 @@ class SystemClock:
 
     async def sleep_until(self, when: datetime) -> None:
         """See `ports.clock.Clock`."""
-        while (left := (when - self.now()).total_seconds()) > 0:
+        while (left := (when - self.now()).total_seconds()) > 0:  # noqa: ASYNC110  # waits for time itself
             await asyncio.sleep(min(left, _TIMER_MAX_S))
 
 
