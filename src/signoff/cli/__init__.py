@@ -1,0 +1,31 @@
+"""The `signoff` command. One verb a file; a verb's function is its documentation."""
+
+import sys
+
+import typer
+
+from signoff.cli.demo import demo
+from signoff.errors import SignoffError
+
+app = typer.Typer(
+    name="signoff",
+    help="Durable AI agents whose dangerous actions wait for a person's sign-off.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.command()(demo)
+
+
+@app.callback()
+def _root() -> None:
+    """Keeps `demo` a verb while it is the only one."""
+
+
+def main() -> None:
+    """Run the command line. What a person can mend is one line on stderr and exit code 1; anything else a traceback."""
+    try:
+        app()
+    except (SignoffError, OSError) as error:
+        print(f"signoff: {error}", file=sys.stderr)
+        sys.exit(1)

@@ -1,0 +1,99 @@
+"""The demo's application: tools, one agent, the API and the page."""
+
+from datetime import timedelta
+from pathlib import Path
+
+from fastapi import FastAPI
+from fastapi.staticfiles import StaticFiles
+from starlette.responses import Response
+from starlette.types import Scope
+
+from signoff import Agent, HeaderActorResolver, Requirement, Signoff, tool
+from signoff.adapters.models.providers import PydanticAiCatalog
+from signoff.adapters.system import SystemClock
+from signoff.demo.model import DemoModel
+from signoff.ports.model import Model, ModelCatalog
+
+PAGE = Path(__file__).parent / "page"
+EVERYBODY = {"USER", "ADMIN"}
+
+#: Only what the page itself brings; an answer that smuggles in markup could load and run nothing.
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+
+_INSTRUCTIONS = """You are a shop's service desk. Answer in a sentence or two. Look things up with tools rather than
+guessing. Some tools wait for a person's approval: call them as soon as you know the arguments, do not ask for
+permission in text. If a person rejects a call, accept it. Use `ask` when you need a choice from the user."""
+
+
+@tool(name="getWeather", roles=EVERYBODY)
+async def get_weather(city: str) -> dict[str, object]:
+    """The current weather in a city."""
+    # From the name alone, so that the same city has the same weather in every demo.
+    return {"city": city, "tempC": 10 + sum(city.encode()) % 20}
+
+
+@tool(name="purgeCache", kind="action", roles=EVERYBODY, idempotent=True)
+async def purge_cache(key: str) -> dict[str, object]:
+    """Throw away what is cached under a key."""
+    return {"purged": key}
+
+
+@tool(
+    name="refundOrder",
+    kind="action",
+    roles=EVERYBODY,
+    approval=Requirement(
+        approver="ADMIN",
+        ttl=timedelta(minutes=15),
+        reason="Money leaves the shop, so an ADMIN signs it off. In this demo you change your own role on the left.",
+    ),
+)
+async def refund_order(orderId: str, cents: int) -> dict[str, object]:  # noqa: N803  # the name the model reads
+    """Pay an order's price back, in euro cents."""
+    return {"orderId": orderId, "cents": cents, "refunded": True}
+
+
+class DemoModels:
+    """The scripted model under its name; every other name goes to a provider."""
+
+    def __init__(self) -> None:
+        self._scripted = DemoModel(SystemClock())
+        self._providers = PydanticAiCatalog()
+
+    def model(self, name: str) -> Model:
+        """See `ports.model.ModelCatalog`."""
+        return self._scripted if name == self._scripted.name else self._providers.model(name)
+
+
+class Page(StaticFiles):
+    """The static page, with the headers that keep it to itself."""
+
+    async def get_response(self, path: str, scope: Scope) -> Response:
+        """See `StaticFiles`."""
+        response = await super().get_response(path, scope)
+        response.headers["Content-Security-Policy"] = _POLICY
+        response.headers["X-Content-Type-Options"] = "nosniff"
+        response.headers["Referrer-Policy"] = "no-referrer"
+        # A page that is older than its server would be hard to tell from a bug.
+        response.headers["Cache-Control"] = "no-cache"
+        return response
+
+
+def build(*, database: str, durable: bool, model: str = DemoModel.name) -> FastAPI:
+    """The demo as an ASGI application: the page at ``/``, the API under ``/agent``."""
+    models: ModelCatalog = DemoModels()
+    desk = Agent(
+        "desk",
+        description="Looks things up, purges caches, refunds orders.",
+        instructions=_INSTRUCTIONS,
+        model=model,
+        tools=[get_weather, purge_cache, refund_order],
+    )
+    app = Signoff(agents=[desk], database=database, actor=HeaderActorResolver(), durable=durable, models=models)
+    api = FastAPI(title="signoff demo", lifespan=app.lifespan)
+    api.include_router(app.router(), prefix="/agent")
+    api.mount("/", Page(directory=PAGE, html=True))
+    return api

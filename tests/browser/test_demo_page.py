@@ -1,0 +1,180 @@
+"""A person uses the demo's page."""
+
+import pytest
+from playwright.async_api import Page, expect
+
+from tests.demo_process import DemoProcess
+
+pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="module")]
+
+
+async def send(page: Page, message: str) -> None:
+    box = page.get_by_role("textbox", name="Message", exact=True)
+    await box.fill(message)
+    await box.press("Enter")
+
+
+async def turn_over(page: Page) -> None:
+    await expect(page.get_by_role("button", name="Send")).to_be_visible()
+
+
+async def test_a_question_is_looked_up_and_answered(page: Page) -> None:
+    await send(page, "weather in Lisbon")
+    await turn_over(page)
+    await expect(page.locator(".call")).to_contain_text("getWeather done")
+    await expect(page.locator("article.assistant")).to_contain_text("°C in Lisbon.")
+    await expect(page.get_by_role("navigation")).to_contain_text("weather in Lisbon")
+
+
+async def test_an_action_waits_for_approval_then_runs(page: Page) -> None:
+    await send(page, "purge homepage")
+    card = page.get_by_role("form", name="Approval: purgeCache")
+    await expect(card).to_contain_text("homepage")
+    await expect(page.get_by_text("is purged")).to_have_count(0)
+
+    await card.get_by_role("button", name="Approve").click()
+
+    await turn_over(page)
+    await expect(page.locator(".call")).to_contain_text("purgeCache done")
+    await expect(page.get_by_text("Done: homepage is purged.")).to_be_visible()
+
+
+async def test_a_reload_while_waiting_shows_the_card_once(page: Page) -> None:
+    await send(page, "purge homepage")
+    card = page.get_by_role("form", name="Approval: purgeCache")
+    await expect(card).to_be_visible()
+
+    await page.reload()
+
+    await expect(card).to_have_count(1)
+    await expect(page.locator("article.user")).to_have_count(1)
+    await card.get_by_role("button", name="Approve").click()
+    await expect(page.get_by_text("Done: homepage is purged.")).to_be_visible()
+    await page.reload()
+    await expect(page.locator(".call")).to_have_count(1)
+    await expect(page.get_by_text("Done: homepage is purged.")).to_have_count(1)
+
+
+async def test_a_rejection_and_its_reason_reach_the_model(page: Page) -> None:
+    await send(page, "purge homepage")
+    await page.get_by_label("Reason for rejecting").fill("not today")
+    await page.get_by_role("button", name="Reject").click()
+
+    await turn_over(page)
+    await expect(page.locator(".call")).to_contain_text("purgeCache rejected")
+    await expect(page.get_by_text("All right, I left it alone: not today.")).to_be_visible()
+    await page.reload()
+    await expect(page.locator(".call")).to_contain_text("purgeCache rejected")
+
+
+async def test_a_remembered_approval_is_not_asked_for_again(page: Page) -> None:
+    await send(page, "purge one")
+    await page.get_by_label("Don’t ask again").check()
+    await page.get_by_role("button", name="Approve").click()
+    await turn_over(page)
+
+    await send(page, "purge two")
+
+    await expect(page.get_by_text("Done: two is purged.")).to_be_visible()
+    await expect(page.locator(".call").last).to_contain_text("approved as remembered")
+
+
+async def test_changed_arguments_are_what_runs(page: Page) -> None:
+    await send(page, "purge everything")
+    await page.get_by_role("button", name="Change the arguments").click()
+    await page.get_by_label("Arguments as JSON").fill('{"key": "homepage"}')
+    await page.get_by_role("button", name="Approve").click()
+
+    await expect(page.get_by_text("Done: homepage is purged.")).to_be_visible()
+    await expect(page.get_by_text("Done: everything is purged.")).to_have_count(0)
+
+
+async def test_only_the_named_role_may_approve(page: Page) -> None:
+    await send(page, "refund A-1001")
+    card = page.get_by_role("form", name="Approval: refundOrder")
+    await expect(card.get_by_role("button", name="Approve")).to_be_disabled()
+    await expect(card.locator("time")).to_contain_text("left")
+
+    await page.get_by_label("Your role").select_option("ADMIN")
+
+    await card.get_by_role("button", name="Approve").click()
+    await expect(page.get_by_text("Done: 42.00 € refunded for order A-1001.")).to_be_visible()
+
+
+async def test_a_question_is_answered(page: Page) -> None:
+    await send(page, "ask me")
+    await expect(page.get_by_label("The whole module")).to_be_checked()
+    await page.get_by_label("Only this file").check()
+    await page.get_by_role("button", name="Answer").click()
+    await expect(page.get_by_text("Thank you, I take: file.")).to_be_visible()
+
+
+async def test_a_skipped_question_takes_its_defaults(page: Page) -> None:
+    await send(page, "ask me")
+    await page.get_by_role("button", name="Skip").click()
+    await expect(page.get_by_text("You skipped that, so I take: module.")).to_be_visible()
+
+
+async def test_stop_ends_the_answer_and_frees_the_thread(page: Page) -> None:
+    await send(page, "slow")
+    await expect(page.locator("article.assistant")).to_contain_text("This answer takes")
+    await page.get_by_role("button", name="Stop").click()
+    await expect(page.get_by_text("Stopped.")).to_be_visible()
+    await expect(page.locator("article.assistant")).not_to_contain_text("Or press Stop.")
+
+    await send(page, "hello")
+    await expect(page.get_by_text("Hello!")).to_be_visible()
+
+
+async def test_a_reload_in_mid_answer_reads_on(page: Page) -> None:
+    await send(page, "slow")
+    await expect(page.locator("article.assistant")).to_contain_text("This answer takes")
+    await page.reload()
+    await turn_over(page)
+    await expect(page.locator("article.assistant")).to_have_count(1)
+    await expect(page.locator("article.assistant .text")).to_have_count(1)
+    await expect(page.locator("article.assistant")).to_contain_text("Or press Stop.")
+
+
+async def test_a_failure_is_told_and_the_next_turn_works(page: Page) -> None:
+    await send(page, "boom")
+    await expect(page.get_by_role("alert").filter(has_text=".")).to_be_visible()
+    await turn_over(page)
+    await send(page, "hello")
+    await expect(page.get_by_text("Hello!")).to_be_visible()
+
+
+async def test_markup_is_text(page: Page) -> None:
+    await send(page, "<img src=x onerror=alert(1)>")
+    await expect(page.locator("article.assistant")).to_contain_text("You said: <img src=x onerror=alert(1)>")
+    await expect(page.locator("#log img")).to_have_count(0)
+
+
+@pytest.mark.parametrize("demo", ["durable"], indirect=True)
+async def test_a_card_outlives_the_server(page: Page, demo: DemoProcess) -> None:
+    """Killed while the card waits: the page says it reconnects, and goes on with the same card."""
+    await send(page, "purge homepage")
+    card = page.get_by_role("form", name="Approval: purgeCache")
+    await expect(card).to_be_visible()
+    demo.kill()
+    await expect(page.get_by_text("reconnecting…")).to_be_visible()
+
+    demo.start()
+
+    await expect(page.get_by_text("reconnecting…")).to_have_count(0)
+    await expect(card).to_have_count(1)
+    await card.get_by_role("button", name="Approve").click()
+    await expect(page.get_by_text("Done: homepage is purged.")).to_be_visible()
+
+
+async def test_a_message_sent_while_the_server_is_away_arrives_once(page: Page, demo: DemoProcess) -> None:
+    demo.kill()
+    await send(page, "hello")
+    await expect(page.get_by_text("reconnecting…")).to_be_visible()
+
+    demo.start()
+
+    await expect(page.get_by_text("Hello!")).to_be_visible()
+    await page.reload()
+    await expect(page.locator("article.user")).to_have_count(1)
+    await expect(page.locator("article.assistant")).to_have_count(1)
