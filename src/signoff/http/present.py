@@ -175,7 +175,7 @@ def tool_result(call: Call) -> ToolResultView | None:
         case CallStatus.EXPIRED:
             return _result(call, _cut("expired", "approval expired"), "expired")
         case CallStatus.CANCELLED:
-            return _result(call, _cut("cancelled", call.error), "cancelled")
+            return _result(call, {"cancelled": True}, "cancelled")
         case CallStatus.FAILED:
             error = call.error or "failed"
             return _result(call, call.output if call.output is not None else _cut("failed", error), error)

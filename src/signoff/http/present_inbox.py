@@ -6,6 +6,7 @@ from typing_extensions import TypedDict  # pydantic wants this one before Python
 
 from signoff.domain.call import Call
 from signoff.domain.frame import instant
+from signoff.domain.safetext import safe_text
 from signoff.http.present import Object
 from signoff.ports.store import CardPage
 
@@ -18,7 +19,7 @@ class QuorumView(TypedDict):
 
 
 class PendingCall(TypedDict):
-    """A card in an inbox. A question set has `request` (WIRE 6.4), an action its approver and digest."""
+    """A card in an inbox. `safeText` shows `input` with nothing invisible in it. A question set has `request` (WIRE 6.4), an action its approver and digest."""
 
     toolCallId: str
     toolName: str
@@ -28,6 +29,7 @@ class PendingCall(TypedDict):
     actorRef: str
     agentName: str
     requestedAt: str
+    safeText: str
     approver: NotRequired[str]
     expiresAt: NotRequired[str]
     reason: NotRequired[str]
@@ -84,6 +86,7 @@ def pending_call(call: Call) -> PendingCall:
         actorRef=call.actor_id,
         agentName=call.agent_name,
         requestedAt=instant(call.created_at),
+        safeText=safe_text(call.final_arguments),
     )
     if call.approver is not None:
         card["approver"] = call.approver
