@@ -68,7 +68,8 @@ def clean_text(text: str) -> str:
     """`text` with lone surrogates replaced by U+FFFD, so that it can be encoded as UTF-8."""
     if text.isascii():
         return text
-    return text.encode("utf-8", "surrogatepass").decode("utf-8", "replace") if _has_surrogate(text) else text
+    # UTF-16 joins the halves of a pair; only what is left alone is replaced, by one character each.
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace") if _has_surrogate(text) else text
 
 
 def _has_surrogate(text: str) -> bool:
