@@ -87,6 +87,7 @@ runs = Table(
     Column("error", SafeText),
     Column("owner", SafeText),
     Column("lease_until", Instant),
+    Column("attempt_seq", BigInteger),
     Column("created_at", Instant, nullable=False),
     Column("ended_at", Instant),
     Index("ix_runs_status", "status", "id"),

@@ -1,0 +1,153 @@
+"""Several pieces of work in one database transaction, a savepoint each, so that one failing member harms no other."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from sqlalchemy import Connection
+from sqlalchemy.exc import DBAPIError
+
+from signoff.adapters.stores.sql.tx import SqlTx
+
+_SAVEPOINT = "SAVEPOINT member"
+_RELEASE = "RELEASE SAVEPOINT member"
+_ROLLBACK_TO = "ROLLBACK TO SAVEPOINT member"
+
+
+class CommitFaults(Protocol):
+    """Told around each commit, in the thread that commits. For simulations that kill a store at a chosen commit.
+
+    What either method raises makes the store behave like a killed process: nobody hears of the transaction, and
+    nothing is accepted afterwards. Killed before the commit nothing is written, after it everything is.
+    """
+
+    def before_commit(self, labels: Sequence[str]) -> None:
+        """About to commit the transactions with these labels together."""
+        ...
+
+    def after_commit(self, labels: Sequence[str]) -> None:
+        """They are committed; nobody has been told yet."""
+        ...
+
+
+class StoreKilled(BaseException):
+    """`CommitFaults` killed the store. Never leaves the SQL store."""
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Job:
+    """Work that was submitted. `future` is None for `transact_soon`: nobody waits for it."""
+
+    label: str
+    work: Callable[[SqlTx], Any]
+    future: asyncio.Future[Any] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What became of one job: its result, or the error that undid it. `tx` holds what to do after the commit."""
+
+    job: Job
+    result: object = None
+    error: BaseException | None = None
+    tx: SqlTx | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """A batch that is over, for the event loop to hear of. `emitted`: streams whose readers wake up."""
+
+    outcomes: Sequence[Outcome]
+    callbacks: Sequence[Callable[[], None]] = ()
+    emitted: frozenset[str] = field(default_factory=frozenset)
+
+
+class Dialect(Protocol):
+    """Where the two databases differ in a transaction. An instance may serve one batch only."""
+
+    def begin(self, connection: Connection) -> None:
+        """Begin to write."""
+        ...
+
+    def before_commit(self, connection: Connection, emitted: frozenset[str]) -> None:
+        """The last statement: tell readers in other processes, if the database can."""
+        ...
+
+    def commit(self, connection: Connection) -> None:
+        """Commit; returns only if that is certain, raises only if nothing was written or nobody can know."""
+        ...
+
+    def is_transient(self, error: DBAPIError) -> bool:
+        """Whether the same work may succeed later: locked, deadlock, lost connection, disk full."""
+        ...
+
+
+def run_batch(connection: Connection, jobs: Sequence[Job], dialect: Dialect, faults: CommitFaults | None) -> Ended:
+    """Run the jobs in order and commit those that did not fail.
+
+    Raises:
+        DBAPIError: the transaction as a whole failed (see `Dialect.is_transient`); nothing is written.
+        StoreBusy: nobody can tell whether it was written.
+        StoreKilled: see `CommitFaults`.
+    """
+    dialect.begin(connection)
+    try:
+        outcomes = [_run_member(connection, job, dialect, alone=len(jobs) == 1) for job in jobs]
+        done = [outcome for outcome in outcomes if outcome.tx is not None]
+        if not done:
+            connection.exec_driver_sql("ROLLBACK")
+            return Ended(outcomes=outcomes)
+        ended = Ended(
+            outcomes=outcomes,
+            callbacks=[callback for outcome in done if outcome.tx for callback in outcome.tx.callbacks],
+            emitted=frozenset().union(*(outcome.tx.emitted for outcome in done if outcome.tx)),
+        )
+        dialect.before_commit(connection, ended.emitted)
+        labels = [outcome.job.label for outcome in done]
+        if faults is not None:
+            _ask(faults.before_commit, labels)
+        dialect.commit(connection)
+    except BaseException:
+        roll_back(connection)
+        raise
+    if faults is not None:
+        _ask(faults.after_commit, labels)
+    return ended
+
+
+def roll_back(connection: Connection) -> None:
+    """Undo what is open, if anything is; a lost connection has nothing open."""
+    try:
+        connection.exec_driver_sql("ROLLBACK")
+    except DBAPIError:
+        pass
+
+
+def _run_member(connection: Connection, job: Job, dialect: Dialect, *, alone: bool) -> Outcome:
+    tx = SqlTx(connection)
+    if not alone:
+        connection.exec_driver_sql(_SAVEPOINT)
+    try:
+        result = job.work(tx)
+    except DBAPIError as error:
+        if dialect.is_transient(error):
+            raise
+        failure: BaseException = error
+    except BaseException as error:  # noqa: BLE001  # a lost lease unwinds as a BaseException; its waiter gets it
+        failure = error
+    else:
+        if not alone:
+            connection.exec_driver_sql(_RELEASE)
+        return Outcome(job=job, result=result, tx=tx)
+    if not alone:
+        connection.exec_driver_sql(_ROLLBACK_TO)
+        connection.exec_driver_sql(_RELEASE)
+    return Outcome(job=job, error=failure)
+
+
+def _ask(hook: Callable[[Sequence[str]], None], labels: Sequence[str]) -> None:
+    try:
+        hook(labels)
+    except BaseException as error:
+        raise StoreKilled from error

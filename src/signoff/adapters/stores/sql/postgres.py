@@ -1,0 +1,224 @@
+"""PostgreSQL: transactions side by side on a pool, and wake-ups in all processes by NOTIFY."""
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from datetime import timedelta
+from typing import Any, TypeVar
+
+from sqlalchemy import URL, Connection, Engine, create_engine
+from sqlalchemy.exc import DBAPIError, OperationalError
+
+from signoff.adapters.stores.sql.batch import CommitFaults, Ended, Job, StoreKilled, run_batch
+from signoff.adapters.stores.sql.listener import CHANNEL, Listener
+from signoff.adapters.stores.sql.patience import Patience
+from signoff.adapters.stores.sql.tx import SqlTx
+from signoff.adapters.stores.sql.types import escape
+from signoff.errors import ConfigurationError, StoreBusy
+
+T = TypeVar("T")
+
+READERS = 4
+WRITERS = 8
+_SOON_S = 0.05
+
+#: Serialization failure, deadlock, lock and statement timeouts; and by class: connection, resources, operator.
+_TRANSIENT = frozenset({"40001", "40P01", "55P03", "57014"})
+_TRANSIENT_CLASSES = frozenset({"08", "53", "57"})
+
+_BEFORE_COMMIT = """
+SELECT txid_current(), (SELECT count(*) FROM (SELECT pg_notify(%(channel)s, stream)
+                        FROM unnest(%(streams)s::text[]) AS stream OFFSET 0) AS told)
+"""
+
+
+class PostgresTransaction:
+    """`batch.Dialect` for one transaction of PostgreSQL."""
+
+    def __init__(self, was_committed: Callable[[int], bool]) -> None:
+        self._was_committed = was_committed
+        self._txid = 0
+
+    def begin(self, connection: Connection) -> None:
+        connection.exec_driver_sql("BEGIN")
+
+    def before_commit(self, connection: Connection, emitted: frozenset[str]) -> None:
+        told = {"channel": CHANNEL, "streams": [escape(stream_id) for stream_id in emitted]}
+        self._txid = connection.exec_driver_sql(_BEFORE_COMMIT, told).scalar_one()
+
+    def commit(self, connection: Connection) -> None:
+        try:
+            connection.exec_driver_sql("COMMIT")
+        except DBAPIError as error:
+            # The connection may break after the server has committed: ask it, or the work would be done twice.
+            if not error.connection_invalidated or not self._was_committed(self._txid):
+                raise
+
+    def is_transient(self, error: DBAPIError) -> bool:
+        return is_transient(error)
+
+
+def is_transient(error: DBAPIError) -> bool:
+    """See `batch.Dialect.is_transient`."""
+    state = getattr(error.orig, "sqlstate", None)
+    if state is None:  # the connection broke, or could not be made
+        return error.connection_invalidated or isinstance(error, OperationalError)
+    return state in _TRANSIENT or state[:2] in _TRANSIENT_CLASSES
+
+
+class PostgresBackend:
+    """A PostgreSQL database, shared with any number of other processes.
+
+    Transactions run side by side; those submitted in one turn of the event loop share one, in order. Jobs that
+    nobody waits for are carried by the next transaction or go after 50 ms, and what is submitted while they are on
+    their way starts after they have arrived.
+    """
+
+    readers = READERS
+
+    def __init__(
+        self,
+        url: URL,
+        *,
+        patience: timedelta,
+        faults: CommitFaults | None,
+        deliver: Callable[[Sequence[Ended]], None],
+        wake: Callable[[Iterable[str] | None], None],
+    ) -> None:
+        try:
+            import psycopg  # noqa: F401
+        except ImportError as error:
+            raise ConfigurationError("PostgreSQL needs a driver: pip install 'signoff[postgres]'") from error
+        self.engine = create_engine(
+            url.set(drivername="postgresql+psycopg"),
+            # Transactions are begun and ended by statements, as on SQLite; the driver must not add its own.
+            isolation_level="AUTOCOMMIT",
+            pool_size=READERS + WRITERS + 1,
+            max_overflow=0,
+        )
+        self.killed = False
+        self._patience = Patience(patience, is_transient)
+        self._faults = faults
+        self._deliver = deliver
+        self._listener = Listener(self.engine, wake)
+        self._pool = ThreadPoolExecutor(WRITERS, thread_name_prefix="signoff-postgres-writer")
+        self._changed = threading.Condition()
+        self._pieces: list[Job] = []
+        self._flush_at = 0.0
+        self._carrier: Future[None] | None = None
+        self._open = 0
+        self._closing = False
+        self._flusher = threading.Thread(target=self._flush, name="signoff-postgres-flusher", daemon=True)
+
+    def connect(self) -> Engine:
+        """Try one connection. Blocks."""
+        self._patience.insist("a connection", lambda: self.engine.connect().close())
+        return self.engine
+
+    def start(self) -> None:
+        """Begin to write."""
+        self._flusher.start()
+
+    def close(self) -> None:
+        """Write what was submitted, then end. Blocks."""
+        with self._changed:
+            self._closing = True
+            self._send([])
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: self._open == 0 or self.killed)
+        self._pool.shutdown()
+        if self._flusher.ident is not None:
+            self._flusher.join()
+        self._listener.close()
+        self.engine.dispose()
+
+    def submit(self, jobs: Sequence[Job]) -> None:
+        """Take the jobs of one turn of the event loop, in order."""
+        with self._changed:
+            if any(job.future is not None for job in jobs):
+                self._send(jobs)
+                return
+            if not self._pieces:
+                self._flush_at = time.monotonic() + _SOON_S
+                self._changed.notify_all()
+            self._pieces.extend(jobs)
+
+    def read(self, work: Callable[[SqlTx], T]) -> T:
+        """Run `work` on a snapshot of what is committed. Blocks."""
+        return self._patience.insist("a read", lambda: self._read(work))
+
+    def watch(self, watching: bool) -> None:
+        """Listen to other processes from the first reader on."""
+        if watching:
+            self._listener.start()
+
+    def _send(self, jobs: Sequence[Job]) -> None:
+        """Start a transaction of the waiting pieces and these jobs, once the pieces on their way have arrived."""
+        members = [*self._pieces, *jobs]
+        if not members or self.killed:
+            return
+        ahead, done = self._carrier, Future[None]()
+        if any(job.future is None for job in members):
+            self._carrier, self._pieces = done, []
+        self._open += 1
+        if ahead is None:
+            self._pool.submit(self._run, members, done)
+        else:
+            ahead.add_done_callback(lambda _: self._pool.submit(self._run, members, done))
+
+    def _run(self, jobs: Sequence[Job], done: Future[None]) -> None:
+        try:
+            ended = self._patience.settle(jobs, self._commit)
+        except StoreKilled:
+            with self._changed:
+                self.killed = True
+                self._changed.notify_all()
+            return
+        self._deliver(ended)
+        with self._changed:
+            if self._carrier is done:
+                self._carrier = None
+            self._open -= 1
+            self._changed.notify_all()
+        done.set_result(None)
+
+    def _commit(self, jobs: Sequence[Job]) -> Ended:
+        if self.killed:
+            raise StoreKilled
+        with self.engine.connect() as connection:
+            return run_batch(connection, jobs, PostgresTransaction(self._was_committed), self._faults)
+
+    def _was_committed(self, txid: int) -> bool:
+        """What became of a transaction whose COMMIT got no answer. Raises `StoreBusy` if nobody can tell."""
+
+        def ask() -> Any:
+            with self.engine.connect() as connection:
+                return connection.exec_driver_sql("SELECT txid_status(%(txid)s)", {"txid": txid}).scalar_one()
+
+        match self._patience.insist("to say whether it committed", ask):
+            case "committed":
+                return True
+            case "aborted":
+                return False
+            case status:
+                raise StoreBusy(f"the connection was lost at the commit, and its outcome is unknown ({status})")
+
+    def _read(self, work: Callable[[SqlTx], T]) -> T:
+        with self.engine.connect() as connection:
+            connection.exec_driver_sql("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            try:
+                return work(SqlTx(connection))
+            finally:
+                connection.exec_driver_sql("ROLLBACK")
+
+    def _flush(self) -> None:
+        with self._changed:
+            while not self._closing:
+                left = self._flush_at - time.monotonic()
+                if not self._pieces:
+                    self._changed.wait()
+                elif left > 0:
+                    self._changed.wait(left)
+                else:
+                    self._send([])
