@@ -1,7 +1,7 @@
 """A person uses the demo's page."""
 
 import pytest
-from playwright.async_api import Page, expect
+from playwright.async_api import Page, Route, expect
 
 from tests.demo_process import DemoProcess
 
@@ -178,3 +178,45 @@ async def test_a_message_sent_while_the_server_is_away_arrives_once(page: Page, 
     await page.reload()
     await expect(page.locator("article.user")).to_have_count(1)
     await expect(page.locator("article.assistant")).to_have_count(1)
+
+
+async def test_a_lost_connection_reads_on_where_it_broke(page: Page) -> None:
+    await send(page, "slow")
+    answer = page.locator("article.assistant")
+    await expect(answer).to_contain_text("This answer takes")
+    await page.context.set_offline(True)
+    await expect(page.get_by_text("reconnecting…")).to_be_visible()
+
+    await page.context.set_offline(False)
+
+    await turn_over(page)
+    await expect(answer).to_have_count(1)
+    text = await answer.locator(".text").inner_text()
+    await page.reload()
+    await expect(answer.locator(".text")).to_have_text(text)
+
+
+async def test_a_reset_stream_is_read_afresh(page: Page) -> None:
+    """What lay under the cursor was withdrawn: nothing of it stays, and the answer is told once."""
+    resets: list[str] = []
+
+    async def reset_once(route: Route) -> None:
+        if resets:
+            await route.continue_()
+        else:
+            resets.append(route.request.url)
+            await route.fulfill(status=404, json={"code": "stream_reset", "message": "withdrawn"})
+
+    await page.route("**/stream?after=*", reset_once)
+    await send(page, "purge homepage")
+    card = page.get_by_role("form", name="Approval: purgeCache")
+    await expect(card).to_be_visible()
+    await page.context.set_offline(True)
+    await expect(page.get_by_text("reconnecting…")).to_be_visible()
+    await page.context.set_offline(False)
+
+    await expect(page.get_by_text("reconnecting…")).to_have_count(0)
+    assert len(resets) == 1
+    await expect(card).to_have_count(1)
+    await card.get_by_role("button", name="Approve").click()
+    await expect(page.get_by_text("Done: homepage is purged.")).to_have_count(1)
