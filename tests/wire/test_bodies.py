@@ -79,16 +79,18 @@ async def test_json_by_its_names(type_: str) -> None:
         b'{"pageContext":{"x":' + b"9" * 5000 + b"}}",
         b'{"pageContext":' + b'{"x":' * 70 + b"1" + b"}" * 71,
         b"[" * 100_000,
-        b"null",
-        b"[]",
-        b'"maybe"',
-        b"1",
     ],
     ids=lambda raw: raw[:24].decode(errors="replace"),
 )
 async def test_what_is_no_body(raw: bytes) -> None:
     with pytest.raises(InvalidInput):
         await read(request(raw), bodies.ChatBody, bytes_max=1_000_000)
+
+
+@pytest.mark.parametrize("value", [None, [], "maybe", 1, True])
+def test_only_an_object_is_a_body(value: object) -> None:
+    with pytest.raises(InvalidInput, match="must be a JSON object"):
+        check(bodies.ApproveBody, value)
 
 
 def test_a_whole_surrogate_pair_is_text() -> None:

@@ -2,7 +2,7 @@
 
 import json
 import math
-from typing import Annotated, Literal, NoReturn, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, StringConstraints, ValidationError, WithJsonSchema
 from pydantic.alias_generators import to_camel
@@ -132,7 +132,7 @@ def parse(raw: bytes) -> object:
         InvalidInput: not JSON, not UTF-8, nested too deep, numbers out of range, or half of a surrogate pair.
     """
     try:
-        value: object = json.loads(raw.decode("utf-8"), parse_constant=_refuse_constant)
+        value: object = json.loads(raw.decode("utf-8"))
     except RecursionError:
         raise InvalidInput(f"the body is nested deeper than {DEPTH_MAX} levels") from None
     except ValueError:  # UnicodeDecodeError, JSONDecodeError, an integer of thousands of digits
@@ -173,10 +173,6 @@ async def _bounded(request: Request, bytes_max: int) -> bytes:
 def _is_json(content_type: str) -> bool:
     media_type = content_type.partition(";")[0].strip().lower()
     return media_type == "application/json" or (media_type.startswith("application/") and media_type.endswith("+json"))
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not JSON")
 
 
 def _check_value(value: object) -> None:

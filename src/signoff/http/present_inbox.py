@@ -19,7 +19,10 @@ class QuorumView(TypedDict):
 
 
 class PendingCall(TypedDict):
-    """A card in an inbox. `safeText` shows `input` with nothing invisible in it. A question set has `request` (WIRE 6.4), an action its approver and digest."""
+    """A card in an inbox. `safeText` shows `input` with nothing invisible in it.
+
+    A question set has `request` (WIRE 6.4), an action its approver and digest.
+    """
 
     toolCallId: str
     toolName: str
