@@ -7,6 +7,7 @@ from fastapi import Path, Query
 
 from signoff.errors import InvalidInput
 from signoff.http.bodies import ID_CHARS_MAX, ID_PATTERN
+from signoff.service.read import PAGE_MAX
 
 # An id that could not be one of ours is answered as an unknown one (see `problems.ProblemRoute`).
 ThreadId = Annotated[str, Path(max_length=ID_CHARS_MAX, pattern=ID_PATTERN)]
@@ -14,7 +15,7 @@ RunId = Annotated[str, Path(max_length=ID_CHARS_MAX, pattern=ID_PATTERN)]
 MessageId = Annotated[str, Path(max_length=ID_CHARS_MAX, pattern=ID_PATTERN)]
 
 NameFilter = Annotated[str | None, Query(max_length=ID_CHARS_MAX, pattern=ID_PATTERN)]
-Limit = Annotated[int, Query(ge=1, le=1000)]
+Limit = Annotated[int, Query(ge=1, le=PAGE_MAX)]
 Cursor = Annotated[str | None, Query(max_length=1024, pattern=ID_PATTERN, description="`nextCursor` of the last page")]
 
 #: The largest integer that every JSON reader keeps exactly; stream numbers stay below it.

@@ -23,12 +23,12 @@ def add_read_routes(router: APIRouter, door: Door) -> None:
     @router.get("/tools", responses=responses(404, ok=list[present.ToolListing]))
     async def list_tools(actor: Actor = Depends(door.caller), agent: NameFilter = None) -> Response:
         """The tools the caller may use: of the default agent, of `agent`, or of all (`*`)."""
-        return reply([present.tool_listing(tool) for tool in read.list_tools(deps, actor, agent)])
+        return reply([present.tool_listing(tool) for tool in await read.list_tools(deps, actor, agent)])
 
     @router.get("/models", responses=responses(404))
     async def list_models(actor: Actor = Depends(door.caller), agent: NameFilter = None) -> Response:
         """There is no catalog of models to choose from."""
-        read.list_tools(deps, actor, agent)  # an unknown agent is unknown here too
+        await read.list_tools(deps, actor, agent)  # an unknown agent is unknown here too
         return reply({"providers": [], "default": None})
 
     @router.get("/quota/today", responses=responses(ok=present.QuotaTodayView))
