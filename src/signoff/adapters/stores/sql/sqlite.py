@@ -138,6 +138,9 @@ class SqliteBackend:
     def read(self, work: Callable[[SqlTx], T]) -> T:
         """Run `work` on a snapshot of what is committed. Blocks."""
         with self.engine.connect() as connection:
+            if not connection.info.get("reads_only"):
+                connection.exec_driver_sql("PRAGMA query_only = ON")
+                connection.info["reads_only"] = True
             connection.exec_driver_sql("BEGIN")
             try:
                 return work(SqlTx(connection))

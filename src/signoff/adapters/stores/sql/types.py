@@ -14,6 +14,7 @@ from sqlalchemy import BigInteger, Text
 from sqlalchemy.engine import Dialect
 from sqlalchemy.types import TypeDecorator
 
+from signoff.adapters.stores.money import exact
 from signoff.domain.jsonvalue import Json, decode, encode
 
 E = TypeVar("E", bound=StrEnum)
@@ -24,7 +25,6 @@ _ESCAPED = re.compile("\x10([0-9a-f]{4})")
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
-_PICO = Decimal(1).scaleb(-12)
 
 
 def escape(text: str) -> str:
@@ -49,11 +49,6 @@ def microseconds(instant: datetime) -> int:
 def instant_of(value: int) -> datetime:
     """The inverse of `microseconds`, aware UTC."""
     return _EPOCH + timedelta(microseconds=value)
-
-
-def exact(money: Decimal) -> Decimal:
-    """US dollars as stored: rounded (half to even) to a picodollar, which is finer than any price per token."""
-    return money.quantize(_PICO)
 
 
 class SafeText(TypeDecorator[str]):
