@@ -1,6 +1,7 @@
 """From a function's signature to a schema for the model, and from a model's arguments back to a call."""
 
 import asyncio
+import contextlib
 import inspect
 import re
 import typing
@@ -186,12 +187,11 @@ def _annotations(function: Callable[..., object], *, tool: str) -> Mapping[str, 
     plain = inspect.unwrap(function)
     plain = getattr(plain, "__func__", plain)  # of a bound method
     raw = {name: value for name, value in inspect.get_annotations(plain).items() if name != "return"}
-    closure = inspect.getclosurevars(plain).nonlocals if inspect.isfunction(plain) else {}
     try:
         return typing.get_type_hints(
             SimpleNamespace(__annotations__=raw),
             globalns=getattr(plain, "__globals__", {}),
-            localns=dict(closure),
+            localns=_closure(plain),
             include_extras=True,
         )
     except Exception as error:
@@ -199,6 +199,16 @@ def _annotations(function: Callable[..., object], *, tool: str) -> Mapping[str, 
             f"the annotations of tool {tool!r} cannot be read ({error}); "
             "import or define its types at module level, outside `if TYPE_CHECKING`"
         ) from error
+
+
+def _closure(function: Callable[..., object]) -> dict[str, object]:
+    """Names of enclosing functions that `function` uses, for annotations written as text."""
+    names = getattr(getattr(function, "__code__", None), "co_freevars", ())
+    found: dict[str, object] = {}
+    for name, cell in zip(names, getattr(function, "__closure__", None) or (), strict=False):
+        with contextlib.suppress(ValueError):  # an empty cell: a function that calls itself is not bound yet
+            found[name] = cell.cell_contents
+    return found
 
 
 def _is_context(annotation: object) -> bool:

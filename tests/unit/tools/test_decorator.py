@@ -255,6 +255,19 @@ def test_types_that_cannot_be_resolved_are_named() -> None:
         tool(lost)
 
 
+async def test_a_local_function_may_refer_to_itself_and_to_local_types() -> None:
+    class Step(BaseModel):
+        left: int
+
+    @tool
+    async def count(step: "Step") -> int:
+        return 0 if step.left == 0 else 1 + await count(Step(left=step.left - 1))
+
+    made = as_tool(count)
+
+    assert await made.invoke(made.parse({"step": {"left": 3}}), a_context()) == 3
+
+
 class Cache:
     def __init__(self) -> None:
         self.purged: list[str] = []
