@@ -12,6 +12,7 @@ app = typer.Typer(
     help="Durable AI agents whose dangerous actions wait for a person's sign-off.",
     no_args_is_help=True,
     add_completion=False,
+    rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
 app.command()(demo)

@@ -8,14 +8,13 @@ from fastapi.staticfiles import StaticFiles
 from starlette.responses import Response
 from starlette.types import Scope
 
-from signoff import Agent, HeaderActorResolver, Requirement, Signoff, tool
+from signoff import Agent, Confirmation, HeaderActorResolver, Ready, Requirement, Signoff, ask, tool
 from signoff.adapters.models.providers import PydanticAiCatalog
 from signoff.adapters.system import SystemClock
 from signoff.demo.model import DemoModel
 from signoff.ports.model import Model, ModelCatalog
 
 PAGE = Path(__file__).parent / "page"
-EVERYBODY = {"USER", "ADMIN"}
 
 #: Only what the page itself brings; an answer that smuggles in markup could load and run nothing.
 _POLICY = (
@@ -28,30 +27,36 @@ guessing. Some tools wait for a person's approval: call them as soon as you know
 permission in text. If a person rejects a call, accept it. Use `ask` when you need a choice from the user."""
 
 
-@tool(name="getWeather", roles=EVERYBODY)
+@tool(name="getWeather")
 async def get_weather(city: str) -> dict[str, object]:
     """The current weather in a city."""
     # From the name alone, so that the same city has the same weather in every demo.
     return {"city": city, "tempC": 10 + sum(city.encode()) % 20}
 
 
-@tool(name="purgeCache", kind="action", roles=EVERYBODY, idempotent=True)
+@tool(name="purgeCache", kind="action", idempotent=True)
 async def purge_cache(key: str) -> dict[str, object]:
     """Throw away what is cached under a key."""
     return {"purged": key}
 
 
+def word_refund(orderId: str, cents: int) -> Ready:  # noqa: N803  # the names the model reads
+    """The refund's card in a person's words."""
+    amount = f"{cents / 100:.2f} €"
+    return Ready(confirmation=Confirmation(title=f"Refund {amount} for order {orderId}?", verb=f"Refund {amount}"))
+
+
 @tool(
     name="refundOrder",
     kind="action",
-    roles=EVERYBODY,
+    prepare=word_refund,
     approval=Requirement(
         approver="ADMIN",
         ttl=timedelta(minutes=15),
         reason="Money leaves the shop, so an ADMIN signs it off. In this demo you change your own role on the left.",
     ),
 )
-async def refund_order(orderId: str, cents: int) -> dict[str, object]:  # noqa: N803  # the name the model reads
+async def refund_order(orderId: str, cents: int) -> dict[str, object]:  # noqa: N803  # the names the model reads
     """Pay an order's price back, in euro cents."""
     return {"orderId": orderId, "cents": cents, "refunded": True}
 
@@ -90,7 +95,7 @@ def build(*, database: str, durable: bool, model: str = DemoModel.name) -> FastA
         description="Looks things up, purges caches, refunds orders.",
         instructions=_INSTRUCTIONS,
         model=model,
-        tools=[get_weather, purge_cache, refund_order],
+        tools=[get_weather, purge_cache, refund_order, ask],
     )
     app = Signoff(agents=[desk], database=database, actor=HeaderActorResolver(), durable=durable, models=models)
     api = FastAPI(title="signoff demo", lifespan=app.lifespan)
