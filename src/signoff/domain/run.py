@@ -31,6 +31,7 @@ class Run:
     `parked` whether it currently waits for a person. `input` is what the turn was started with (see
     `turn.input`). `fingerprint` identifies the agent's definition (instructions, tools, schemas) at start.
     `owner` and `lease_until` belong to the inline runner: a run whose process is gone is settled by a sweep.
+    `attempt_seq` is the number of the first frame of the model attempt under way: a crash withdraws from there.
     """
 
     id: str
@@ -57,6 +58,7 @@ class Run:
     error: str | None = None
     owner: str | None = None
     lease_until: datetime | None = None
+    attempt_seq: int | None = None
     created_at: datetime
     ended_at: datetime | None = None
 

@@ -41,6 +41,7 @@ class RunChanges(TypedDict, total=False):
     fingerprint: str
     owner: str | None
     lease_until: datetime | None
+    attempt_seq: int | None
     input: JsonObject
 
 
@@ -169,6 +170,10 @@ class Tx(Protocol):
         """Delete the messages with `seq >= from_seq` and the calls that belong to them."""
         ...
 
+    def adopt_messages(self, *, from_thread: str, to_thread: str) -> None:
+        """Move the assistant's messages of a thread, with their calls, to the end of another one, in order."""
+        ...
+
     # runs ---------------------------------------------------------------------------------------------------
 
     def insert_run(self, run: Run) -> None: ...
@@ -197,7 +202,7 @@ class Tx(Protocol):
         ...
 
     def add_to_run(self, run_id: str, *, steps: int, input_tokens: int, output_tokens: int, cost_usd: Decimal) -> None:
-        """Add to the run's totals."""
+        """Add to the run's totals, and clear `attempt_seq`: the model attempt under way has ended well."""
         ...
 
     def children_of(self, run_id: str) -> list[Run]:

@@ -1,15 +1,20 @@
 """What a front end asks about: agents, tools, quota, open cards."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 
+from signoff.agents.agent import Agent
 from signoff.domain.actor import Actor
 from signoff.domain.call import Call, ToolKind
 from signoff.domain.jsonvalue import JsonObject
+from signoff.errors import Forbidden, InvalidInput, NotFound
 from signoff.ports.quota import QuotaWindow
-from signoff.ports.store import CardFilter, CardPage
+from signoff.ports.store import CardFilter, CardPage, Tx
 from signoff.service.deps import Deps
+from signoff.tools.gate import Access, offered
+
+PAGE_MAX = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,27 +50,72 @@ class QuotaToday:
 
 def list_agents(deps: Deps) -> list[AgentView]:
     """All agents, in the order they were given to `Signoff`."""
-    raise NotImplementedError
+    return [
+        AgentView(
+            name=agent.name,
+            description=agent.description,
+            is_default=agent is deps.agents.default,
+            locked_model=None,
+            personas=[persona.name for persona in agent.personas],
+            default_persona=agent.default_persona,
+        )
+        for agent in deps.agents
+    ]
 
 
-def list_tools(deps: Deps, actor: Actor, agent: str | None) -> list[ToolSummary]:
+async def list_tools(deps: Deps, actor: Actor, agent: str | None) -> list[ToolSummary]:
     """Tools of one agent (default: the default agent; ``"*"``: of all) that the actor may use. Raises `NotFound`."""
-    raise NotImplementedError
+    summaries: dict[str, ToolSummary] = {}
+    access = Access(actor=actor, default_role=deps.turn.settings.default_role, authorizer=deps.turn.authorizer)
+    for each in _agents(deps, agent):
+        for tool in await offered(each.toolset, access):
+            summaries.setdefault(tool.name, ToolSummary(name=tool.name, kind=tool.kind, presentation=tool.presentation))
+    return list(summaries.values())
+
+
+def _agents(deps: Deps, name: str | None) -> list[Agent]:
+    if name == "*":
+        return list(deps.agents)
+    if name is None:
+        return [deps.agents.default]
+    agent = deps.agents.get(name)
+    if agent is None:
+        raise NotFound("agent", name)
+    return [agent]
 
 
 async def quota_today(deps: Deps, actor: Actor) -> QuotaToday:
     """The actor's spending of the day."""
-    raise NotImplementedError
+    now = deps.clock.now()
+    day = now.date().isoformat()
+
+    def look(tx: Tx) -> QuotaToday:
+        spent = tx.spent(actor_id=actor.id, tenant=actor.tenant, from_day=day, to_day=day)
+        windows = [] if deps.quota is None else deps.quota.windows(tx, actor, now)
+        limit = next((window.limit_tokens for window in windows if window.period == "day"), None)
+        return QuotaToday(
+            used_tokens=spent.tokens,
+            limit_tokens=limit,
+            within_limit=not any(window.is_spent for window in windows),
+            cost_usd=spent.cost_usd,
+        )
+
+    return await deps.store.read(look)
 
 
 async def quota_windows(deps: Deps, actor: Actor) -> list[QuotaWindow]:
     """The actor's quota windows; empty without a quota."""
-    raise NotImplementedError
+    quota = deps.quota
+    if quota is None:
+        return []
+    now = deps.clock.now()
+    return await deps.store.read(lambda tx: quota.windows(tx, actor, now))
 
 
 async def my_cards(deps: Deps, actor: Actor, *, cursor: str | None = None, limit: int = 100) -> CardPage:
-    """Open cards of the actor's own runs, oldest first."""
-    raise NotImplementedError
+    """Open cards of the actor's own runs, oldest first. Raises `InvalidInput`."""
+    mine = CardFilter(tenant=actor.tenant, actor_id=actor.id)
+    return await deps.store.read(lambda tx: tx.open_cards(mine, cursor=cursor, limit=_page_size(limit)))
 
 
 async def all_cards(deps: Deps, actor: Actor, filter_: CardFilter, *, cursor: str | None, limit: int) -> CardPage:
@@ -73,10 +123,26 @@ async def all_cards(deps: Deps, actor: Actor, filter_: CardFilter, *, cursor: st
 
     Raises:
         Forbidden: the actor lacks the inbox role, or none is set.
+        InvalidInput: bad cursor or limit.
     """
-    raise NotImplementedError
+    if deps.inbox_role is None or not actor.holds(deps.inbox_role):
+        raise Forbidden("you may not see other people's requests")
+    own_tenant = replace(filter_, tenant=actor.tenant)
+    return await deps.store.read(lambda tx: tx.open_cards(own_tenant, cursor=cursor, limit=_page_size(limit)))
 
 
 async def call_of(deps: Deps, actor: Actor, call_id: str) -> Call:
     """One call, its card included, for its owner or approver. Raises `NotFound`, `Forbidden`."""
-    raise NotImplementedError
+    call = await deps.store.read(lambda tx: tx.call(call_id))
+    if call is None:
+        raise NotFound("call", call_id)
+    own = actor.owns(actor_id=call.actor_id, tenant=call.tenant)
+    if not own and (call.tenant != actor.tenant or deps.policy.can_decide(actor, call) is not True):
+        raise Forbidden("this request is not yours to see")
+    return call
+
+
+def _page_size(limit: int) -> int:
+    if not 1 <= limit <= PAGE_MAX:
+        raise InvalidInput(f"limit must be 1-{PAGE_MAX}", field="limit")
+    return limit

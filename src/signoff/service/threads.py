@@ -1,13 +1,16 @@
 """Read and keep threads."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from signoff.domain.actor import Actor
-from signoff.domain.call import Call
+from signoff.domain.call import LIVE, Call, CallStatus
 from signoff.domain.thread import Message, Thread
-from signoff.ports.store import ThreadChanges
+from signoff.errors import ConfigurationError, InvalidInput, NotFound, RunActive
+from signoff.ports.store import ThreadChanges, Tx
 from signoff.service.deps import Deps
+from signoff.service.owned import owned_thread
+from signoff.turn.history import by_message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,34 +24,128 @@ class ThreadView:
 
 async def list_threads(deps: Deps, actor: Actor) -> list[Thread]:
     """The actor's kept threads, last updated first."""
-    raise NotImplementedError
+    return await deps.store.read(lambda tx: tx.threads_of(actor_id=actor.id, tenant=actor.tenant))
 
 
 async def get_thread(deps: Deps, actor: Actor, thread_id: str) -> ThreadView:
     """Raises `NotFound`, `Forbidden`."""
-    raise NotImplementedError
+
+    def look(tx: Tx) -> ThreadView:
+        thread = owned_thread(tx, actor, thread_id)
+        return ThreadView(
+            thread=thread,
+            messages=tx.messages_of(thread_id),
+            calls=by_message(tx.calls_of_thread(thread_id)),
+        )
+
+    return await deps.store.read(look)
 
 
 async def change_thread(deps: Deps, actor: Actor, thread_id: str, changes: ThreadChanges) -> None:
     """Title (1-200 characters), default agent, model, persona. Raises `InvalidInput`, `NotFound`, `Forbidden`."""
-    raise NotImplementedError
+
+    def write(tx: Tx) -> None:
+        thread = owned_thread(tx, actor, thread_id)
+        _check_changes(deps, thread, changes)
+        tx.change_thread(thread_id, **changes)
+
+    await deps.store.transact("thread:change", write)
 
 
 async def delete_thread(deps: Deps, actor: Actor, thread_id: str) -> None:
     """Soft: afterwards unlisted and unknown; a run that is active is cancelled. Raises `NotFound`, `Forbidden`."""
-    raise NotImplementedError
+
+    def write(tx: Tx) -> None:
+        thread = owned_thread(tx, actor, thread_id)
+        tx.change_thread(thread_id, deleted_at=deps.clock.now())
+        if thread.active_run_id is not None:
+            deps.runner.cancel(tx, thread.active_run_id)
+
+    await deps.store.transact("thread:delete", write)
 
 
 async def fork_thread(deps: Deps, actor: Actor, thread_id: str, message_id: str) -> Thread:
-    """A copy up to and including the message. Raises `NotFound`, `Forbidden`."""
-    raise NotImplementedError
+    """A copy up to and including the message; calls still open in it are copied as never completed.
+
+    Raises `NotFound`, `Forbidden`.
+    """
+    fork_id = deps.ids.new("thread")
+
+    def write(tx: Tx) -> Thread:
+        thread = owned_thread(tx, actor, thread_id)
+        last = _message_of(tx, thread, message_id)
+        now = deps.clock.now()
+        fork = replace(thread, id=fork_id, active_run_id=None, created_at=now, updated_at=now, transient=False)
+        tx.insert_thread(fork)
+        calls = by_message(tx.calls_of_thread(thread_id))
+        for message in tx.messages_of(thread_id):
+            if message.seq > last.seq:
+                break
+            copied = tx.insert_message(replace(message, id=deps.ids.new("msg"), thread_id=fork_id, run_id=None))
+            for call in calls.get(message.id, ()):
+                tx.insert_call(_copied_call(call, copied, deps.ids.new("call")))
+        return fork
+
+    return await deps.store.transact("thread:fork", write)
 
 
 async def truncate_thread(deps: Deps, actor: Actor, thread_id: str, message_id: str) -> None:
     """Delete the message and everything after it. Raises `NotFound`, `Forbidden`, `RunActive`."""
-    raise NotImplementedError
+
+    def write(tx: Tx) -> None:
+        thread = owned_thread(tx, actor, thread_id)
+        message = _message_of(tx, thread, message_id)
+        if thread.active_run_id is not None:
+            raise RunActive(thread_id, thread.active_run_id)
+        tx.delete_messages(thread_id, from_seq=message.seq)
+        tx.change_thread(thread_id, updated_at=deps.clock.now())
+
+    await deps.store.transact("thread:truncate", write)
 
 
 async def promote_thread(deps: Deps, actor: Actor, thread_id: str) -> None:
     """A transient thread becomes a kept one. Raises `NotFound`, `Forbidden`."""
-    raise NotImplementedError
+
+    def write(tx: Tx) -> None:
+        owned_thread(tx, actor, thread_id)
+        tx.change_thread(thread_id, transient=False, updated_at=deps.clock.now())
+
+    await deps.store.transact("thread:promote", write)
+
+
+def _message_of(tx: Tx, thread: Thread, message_id: str) -> Message:
+    message = tx.message(message_id)
+    if message is None or message.thread_id != thread.id:
+        raise NotFound("message", message_id)
+    return message
+
+
+def _copied_call(call: Call, message: Message, call_id: str) -> Call:
+    """A copy that belongs to no run: whatever was open in the original can't be decided in the copy."""
+    copied = replace(call, id=call_id, thread_id=message.thread_id, message_id=message.id, run_id=f"copy:{call.run_id}")
+    if call.status in LIVE:
+        return replace(copied, status=CallStatus.FAILED, error="never completed", output={"error": "never completed"})
+    return copied
+
+
+def _check_changes(deps: Deps, thread: Thread, changes: ThreadChanges) -> None:
+    title = changes.get("title")
+    if title is not None and not 1 <= len(title.strip()) <= deps.limits.title_max:
+        raise InvalidInput(f"title must have 1-{deps.limits.title_max} characters", field="title")
+    agent_name = changes.get("default_agent")
+    if agent_name is not None and deps.agents.get(agent_name) is None:
+        raise InvalidInput(
+            f"there is no agent {agent_name!r}; there are {', '.join(deps.agents.names)}", field="defaultAgent"
+        )
+    model = changes.get("model")
+    if model is not None:
+        try:
+            deps.models.model(model)
+        except ConfigurationError as error:
+            raise InvalidInput(f"model {model!r} cannot be used: {error}", field="model") from error
+    persona = changes.get("persona")
+    if persona is not None:
+        name = agent_name or thread.default_agent
+        agent = (deps.agents.get(name) if name is not None else None) or deps.agents.default
+        if agent.persona(persona) is None:
+            raise InvalidInput(f"agent {agent.name!r} has no persona {persona!r}", field="persona")

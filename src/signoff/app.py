@@ -1,0 +1,222 @@
+"""The composition root: the one place where adapters meet ports."""
+
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from datetime import timedelta
+from typing import Literal
+
+from fastapi import APIRouter
+
+from signoff.adapters.models.providers import PydanticAiCatalog
+from signoff.adapters.stores.memory import MemoryStore
+from signoff.adapters.stores.sql import SqlStore
+from signoff.adapters.system import SystemClock, SystemIds
+from signoff.agents.agent import Agent
+from signoff.agents.registry import AgentRegistry
+from signoff.approvals.requirement import DefaultPolicy
+from signoff.domain.actor import Actor
+from signoff.errors import ConfigurationError
+from signoff.http.context import HttpOptions
+from signoff.http.identity import ActorResolver
+from signoff.http.native import build_router
+from signoff.ports.clock import Clock
+from signoff.ports.engine import Engine, EngineLimits
+from signoff.ports.events import Subscriber
+from signoff.ports.ids import Ids
+from signoff.ports.model import Model, ModelCatalog
+from signoff.ports.policy import ApprovalPolicy
+from signoff.ports.quota import Quota
+from signoff.ports.runner import Runner
+from signoff.ports.store import Store
+from signoff.runners.durable import DurableRunner
+from signoff.runners.fallback import FallbackRunner
+from signoff.runners.inline import InlineRunner
+from signoff.service import cancel, decide, send, stream
+from signoff.service.approval_port import ApprovalPort
+from signoff.service.deps import Deps, Limits
+from signoff.tools.gate import Authorizer
+from signoff.turn.deps import TurnDeps, TurnSettings
+from signoff.turn.events import Events
+
+MEMORY = "memory://"
+
+
+class Signoff:
+    """An application's agents, with everything they run on.
+
+    Args:
+        agents: the first one is the default.
+        database: ``"sqlite:///desk.db"``, ``"postgresql://…"`` or ``"memory://"`` (lost with the process), or
+            a `Store` of your own.
+        actor: finds who acts in a request; without one every route answers 401.
+        durable: True runs each turn as a replay-safe workflow, and inline with a loud warning if the engine
+            cannot start; "strict" refuses to start instead; False runs inline.
+        model: for agents that name none: a catalog name, or a `Model`.
+        models: turns names into models; default: the providers by name, as ``"openai:gpt-5-mini"``.
+        policy: who must approve which call; default: what the tool says, else the requester.
+        quota: how much an actor may spend; default: unlimited.
+        authorizer: whether an actor has a tool's `ability`; without one nobody has.
+        default_role: what a tool without roles needs; None lets every authenticated actor use it.
+        inbox_role: who may see and decide everybody's cards at ``/approvals``; None: nobody.
+        settings: bounds of a turn.
+        limits: bounds at the door.
+        engine_limits: bounds and patience of the durable engine.
+        migrate: bring the database's schema up to date on start.
+        subscribers: called with every diagnostics event.
+        clock, ids: for tests.
+
+    Raises:
+        ConfigurationError: names what cannot work, and how to fix it.
+    """
+
+    def __init__(
+        self,
+        *,
+        agents: Sequence[Agent],
+        database: str | Store = "sqlite:///signoff.db",
+        actor: ActorResolver | None = None,
+        durable: bool | Literal["strict"] = True,
+        model: str | Model | None = None,
+        models: ModelCatalog | None = None,
+        policy: ApprovalPolicy | None = None,
+        quota: Quota | None = None,
+        authorizer: Authorizer | None = None,
+        default_role: str | None = None,
+        inbox_role: str | None = None,
+        settings: TurnSettings | None = None,
+        limits: Limits | None = None,
+        engine_limits: EngineLimits | None = None,
+        migrate: bool = True,
+        subscribers: Iterable[Subscriber] = (),
+        clock: Clock | None = None,
+        ids: Ids | None = None,
+    ) -> None:
+        self._clock = clock or SystemClock()
+        self._ids = ids or SystemIds()
+        self._actor = actor
+        self.events = Events(self._clock, subscribers)
+        self.store = self._store(database, migrate=migrate)
+        turn = TurnDeps(
+            store=self.store,
+            agents=AgentRegistry(agents),
+            models=models or PydanticAiCatalog(),
+            default_model=model,
+            policy=policy or DefaultPolicy(),
+            authorizer=authorizer,
+            quota=quota,
+            clock=self._clock,
+            ids=self._ids,
+            events=self.events,
+            settings=_settings(settings, default_role),
+        )
+        self.engine: Engine | None = self._engine(durable, engine_limits or EngineLimits())
+        self.runner = self._runner(turn, strict=durable == "strict")
+        self.deps = Deps(turn=turn, runner=self.runner, limits=limits or Limits(), inbox_role=inbox_role)
+        self.approvals = ApprovalPort(self.deps)
+
+    # --- life -----------------------------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        """Connect, migrate, and begin to drive runs. Call it in the event loop that serves."""
+        await self.store.open()
+        try:
+            await self.runner.open()
+        except BaseException:
+            await self.store.close()
+            raise
+
+    async def close(self) -> None:
+        """Let runs reach a safe point and disconnect. Durable runs go on in the next process."""
+        await self.runner.close()
+        await self.store.close()
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator["Signoff"]:
+        """``async with app.running(): …`` opens and closes."""
+        await self.open()
+        try:
+            yield self
+        finally:
+            await self.close()
+
+    def lifespan(self, api: object) -> AbstractAsyncContextManager[None]:
+        """For ``FastAPI(lifespan=app.lifespan)``."""
+        del api
+        return self._lifespan()
+
+    @asynccontextmanager
+    async def _lifespan(self) -> AsyncIterator[None]:
+        async with self.running():
+            yield
+
+    # --- doors ----------------------------------------------------------------------------------------------
+
+    def router(
+        self,
+        *,
+        adonis: bool = True,
+        production: bool = True,
+        keep_alive: timedelta = timedelta(seconds=10),
+        body_bytes_max: int = 1024 * 1024,
+    ) -> APIRouter:
+        """The HTTP API; include it under a prefix. See `http.context.HttpOptions` for the arguments."""
+        return build_router(
+            self.deps,
+            HttpOptions(
+                actor=self._actor,
+                adonis=adonis,
+                production=production,
+                keep_alive=keep_alive,
+                body_bytes_max=body_bytes_max,
+            ),
+        )
+
+    async def send(self, actor: Actor, request: send.SendRequest) -> send.Started:
+        """See `service.send.send`."""
+        return await send.send(self.deps, actor, request)
+
+    async def attach(self, actor: Actor, run_id: str, *, after: int = 0, even_ended: bool = False) -> stream.Attached:
+        """See `service.stream.attach`."""
+        return await stream.attach(self.deps, actor, run_id, after=after, even_ended=even_ended)
+
+    async def decide(self, actor: Actor, request: decide.DecisionRequest) -> decide.Decided:
+        """See `service.decide.decide`."""
+        return await decide.decide(self.deps, actor, request)
+
+    async def cancel(self, actor: Actor, run_id: str) -> None:
+        """See `service.cancel.cancel`."""
+        await cancel.cancel(self.deps, actor, run_id)
+
+    # --- wiring ---------------------------------------------------------------------------------------------
+
+    def _store(self, database: str | Store, *, migrate: bool) -> Store:
+        if not isinstance(database, str):
+            return database
+        if database == MEMORY:
+            return MemoryStore()
+        return SqlStore(database, migrate=migrate)
+
+    def _engine(self, durable: bool | Literal["strict"], limits: EngineLimits) -> Engine | None:
+        if durable is False:
+            return None
+        if not isinstance(self.store, SqlStore):
+            raise ConfigurationError(
+                "durable runs need a database that survives: use database='sqlite:///…' or durable=False"
+            )
+        from signoff.adapters.engine.embedded import EmbeddedEngine
+
+        return EmbeddedEngine(self.store, clock=self._clock, ids=self._ids, limits=limits)
+
+    def _runner(self, turn: TurnDeps, *, strict: bool) -> Runner:
+        inline = InlineRunner(turn)
+        if self.engine is None:
+            return inline
+        return FallbackRunner(DurableRunner(turn, self.engine), inline, strict=strict, events=self.events)
+
+
+def _settings(settings: TurnSettings | None, default_role: str | None) -> TurnSettings:
+    if settings is None:
+        return TurnSettings(default_role=default_role)
+    if default_role is not None and settings.default_role not in (None, default_role):
+        raise ConfigurationError("default_role is given twice, and differently")
+    return settings

@@ -1,0 +1,523 @@
+"""What the loop writes down: one method per checkpoint, each a function of a transaction."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from typing import assert_never
+
+from signoff.agents.agent import Agent
+from signoff.domain import frame
+from signoff.domain.approval import RungAction
+from signoff.domain.audit import AuditKind
+from signoff.domain.call import FINAL, LIVE, Call, CallStatus, ToolKind
+from signoff.domain.frame import Frame
+from signoff.domain.jsonvalue import Json, JsonObject, as_object
+from signoff.domain.run import Run
+from signoff.domain.thread import Message, Role
+from signoff.elicitation.intake import IntakeWhen
+from signoff.errors import InDoubt, QuotaExceeded
+from signoff.models.usage import to_wire
+from signoff.ports.events import EventName
+from signoff.ports.store import CallChanges, Tx
+from signoff.turn import card, settle
+from signoff.turn.access import agent_of
+from signoff.turn.claim import RungPlan
+from signoff.turn.deps import TurnDeps
+from signoff.turn.history import Candidate, candidates, window_start
+from signoff.turn.input import TurnInput
+from signoff.turn.outbox import tell_escalated, tell_settled
+from signoff.turn.outcome import Answered, Completed, Declined, ExpiredUnanswered, Failed, Outcome
+from signoff.turn.reply import Reply
+
+Write = Callable[[Tx, None], Json]
+
+TITLE_LENGTH = 80
+PREVIEW_LENGTH = 140
+HISTORY_TOKENS = 100_000
+EXPIRED_REASON = "approval expired"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What `persist:run:start` fixed for the whole run: the UTC day, the agent's limits, the questions due."""
+
+    day: str
+    max_steps: int
+    history_messages: int
+    history_tokens: int
+    intake: JsonObject | None = None
+
+    @classmethod
+    def from_json(cls, value: Json) -> "Facts":
+        """From the checkpoint."""
+        facts = as_object(value, what="the run's facts")
+        intake = facts.get("intake")
+        return cls(
+            day=str(facts["day"]),
+            max_steps=int(str(facts["maxSteps"])),
+            history_messages=int(str(facts["historyMessages"])),
+            history_tokens=int(str(facts["historyTokens"])),
+            intake=None if intake is None else as_object(intake, what="an intake"),
+        )
+
+
+def raise_if_spent(checked: Json) -> None:
+    """Raises `QuotaExceeded` if `quota:check` found the actor's quota spent."""
+    match checked:
+        case {"spent": str(period)}:
+            raise QuotaExceeded(period=period)
+        case _:
+            return
+
+
+def is_approval(payload: Json) -> bool:
+    """Only the explicit word approves."""
+    return isinstance(payload, dict) and payload.get("verdict") == "approved"
+
+
+def select_window(listed: Json, facts: Facts) -> int:
+    """From which `seq` on the model is shown the thread."""
+    items = listed if isinstance(listed, list) else []
+    return _start_of([_candidate(item) for item in items], facts)
+
+
+def _candidate(value: Json) -> Candidate:
+    item = as_object(value, what="a history entry")
+    return Candidate(seq=int(str(item["seq"])), role=Role(str(item["role"])), tokens=int(str(item["tokens"])))
+
+
+def _start_of(measured: list[Candidate], facts: Facts) -> int:
+    return window_start(measured, messages_max=facts.history_messages, tokens_max=facts.history_tokens)
+
+
+class Books:
+    """The writes of one run."""
+
+    def __init__(self, deps: TurnDeps, turn: TurnInput) -> None:
+        self._deps = deps
+        self._turn = turn
+
+    # --- the turn's beginning -------------------------------------------------------------------------------
+
+    def start_run(self, tx: Tx, _: None) -> Json:
+        """`persist:run:start`: the facts that must stay the same however often the run is replayed."""
+        deps, turn = self._deps, self._turn
+        agent = agent_of(deps, turn)
+        deps.events.emit_on_commit(
+            tx,
+            EventName.RUN_STARTED,
+            run_id=turn.run_id,
+            thread_id=turn.thread_id,
+            agent=turn.agent,
+            parent_id=turn.parent_id,
+        )
+        return {
+            "day": deps.clock.now().date().isoformat(),
+            "maxSteps": agent.max_steps,
+            "historyMessages": agent.history_messages,
+            "historyTokens": agent.history_tokens or HISTORY_TOKENS,
+            "intake": self._intake(tx, agent),
+        }
+
+    def _intake(self, tx: Tx, agent: Agent) -> Json:
+        """The agent's question set, if it has one that is due in this turn."""
+        if agent.intake is None or self._turn.parent_id is not None:
+            return None
+        is_first_turn = len(tx.messages_of(self._turn.thread_id, last=2)) < 2
+        if agent.intake.when is IntakeWhen.THREAD_START and not is_first_turn:
+            return None
+        return agent.intake.question_set().as_json()
+
+    def check_quota(self, tx: Tx, _: None) -> Json:
+        """`quota:check`: the ledger as it is now."""
+        deps, turn = self._deps, self._turn
+        if deps.quota is None:
+            return {}
+        for window in deps.quota.windows(tx, turn.actor, deps.clock.now()):
+            if window.is_spent:
+                deps.events.emit_on_commit(
+                    tx,
+                    EventName.QUOTA_EXCEEDED,
+                    run_id=turn.run_id,
+                    thread_id=turn.thread_id,
+                    period=window.period,
+                )
+                return {"spent": window.period}
+        return {}
+
+    def keep_user_message(self, tx: Tx, _: None) -> Json:
+        """`persist:user`: the message was stored when the turn was admitted; from here on the journal knows it."""
+        turn, events = self._turn, self._deps.events
+        events.emit_on_commit(tx, EventName.MESSAGE, run_id=turn.run_id, thread_id=turn.thread_id, role=Role.USER.value)
+        return None
+
+    def keep_title(self, tx: Tx, _: None) -> Json:
+        """`persist:title`: a thread without a title gets one from its first message."""
+        turn = self._turn
+        thread = tx.thread(turn.thread_id)
+        if thread is None or thread.title or turn.is_nested:
+            return None
+        first = next((m for m in tx.messages_of(turn.thread_id) if m.role is Role.USER), None)
+        title = " ".join(first.content.split())[:TITLE_LENGTH] if first else ""
+        if title:
+            tx.change_thread(turn.thread_id, title=title)
+            tx.emit(turn.stream_id, [frame.title(title)])
+        return title or None
+
+    def history_writer(self, facts: Facts) -> Write:
+        """`history:window`: the messages that may be shown, measured."""
+
+        def write(tx: Tx, _: None) -> Json:
+            return [candidate.to_json() for candidate in self._measure(tx, facts)]
+
+        return write
+
+    def selected_history_writer(self, facts: Facts) -> Write:
+        """`history:window` in its older shape: the selection is made inside."""
+
+        def write(tx: Tx, _: None) -> Json:
+            return _start_of(self._measure(tx, facts), facts)
+
+        return write
+
+    def _measure(self, tx: Tx, facts: Facts) -> list[Candidate]:
+        messages = tx.messages_of(self._turn.thread_id, last=facts.history_messages)
+        from_seq = messages[0].seq if messages else 0
+        return candidates(messages, tx.calls_of_thread(self._turn.thread_id, from_seq=from_seq))
+
+    # --- steps ----------------------------------------------------------------------------------------------
+
+    def step_writer(self, step: int, reply: Reply) -> Write:
+        """`persist:step:<i>`: the assistant's message, with usage and totals; returns the message's id."""
+        deps, turn = self._deps, self._turn
+
+        def write(tx: Tx, _: None) -> Json:
+            now = deps.clock.now()
+            message = Message(
+                id=deps.ids.new("msg"),
+                thread_id=turn.thread_id,
+                role=Role.ASSISTANT,
+                content=reply.text,
+                run_id=turn.run_id,
+                step=step,
+                agent_name=turn.agent,
+                reasoning=reply.reasoning or None,
+                usage=_stored_usage(reply),
+                created_at=now,
+            )
+            tx.insert_message(message)
+            self._touch_thread(tx, reply.text, now)
+            tx.add_to_run(
+                turn.run_id,
+                steps=1,
+                input_tokens=reply.usage.input_tokens,
+                output_tokens=reply.usage.output_tokens,
+                cost_usd=_decimal(reply.cost_usd) or Decimal(0),
+            )
+            if not reply.calls:
+                tx.emit(turn.stream_id, self._step_finish(reply))
+            deps.events.emit_on_commit(
+                tx,
+                EventName.MESSAGE,
+                run_id=turn.run_id,
+                thread_id=turn.thread_id,
+                role=Role.ASSISTANT.value,
+                step=step,
+                calls=len(reply.calls),
+                input_tokens=reply.usage.input_tokens,
+                output_tokens=reply.usage.output_tokens,
+            )
+            return message.id
+
+        return write
+
+    def step_end_writer(self, step: int, reply: Reply) -> Write:
+        """`persist:step:<i>:end`: every call has its outcome, the step is closed on the stream."""
+        del step
+
+        def write(tx: Tx, _: None) -> Json:
+            tx.emit(self._turn.stream_id, self._step_finish(reply))
+            return None
+
+        return write
+
+    def say_limit(self, tx: Tx, _: None) -> Json:
+        """`persist:limit`: the turn used all its steps; the person is told in a message of its own."""
+        deps, turn = self._deps, self._turn
+        now = deps.clock.now()
+        text = "I stopped here: this turn has used all the steps it is allowed."
+        tx.insert_message(
+            Message(
+                id=deps.ids.new("msg"),
+                thread_id=turn.thread_id,
+                role=Role.ASSISTANT,
+                content=text,
+                run_id=turn.run_id,
+                agent_name=turn.agent,
+                created_at=now,
+            )
+        )
+        self._touch_thread(tx, text, now)
+        if not turn.is_nested:
+            tx.emit(
+                turn.stream_id,
+                [frame.step_start(), frame.text(text), frame.step_finish(usage=None, cost_usd=None, model=None)],
+            )
+        return text
+
+    def end_run(self, tx: Tx, _: None) -> Json:
+        """`persist:run:end`: run row, thread and stream are closed together."""
+        run = self._run(tx)
+        settle.complete(tx, run, deps=self._deps, frames=[])
+        if self._turn.detached:
+            self._deliver(tx)
+        return None
+
+    def _deliver(self, tx: Tx) -> None:
+        """A detached agent's work arrives in the conversation that started it: messages, calls and results."""
+        turn, deps = self._turn, self._deps
+        parent = tx.run(turn.parent_id) if turn.parent_id else None
+        if parent is None:
+            return
+        tx.adopt_messages(from_thread=turn.thread_id, to_thread=parent.thread_id)
+        said = [m for m in tx.messages_of(parent.thread_id) if m.run_id == turn.run_id]
+        tx.change_thread(
+            parent.thread_id,
+            updated_at=deps.clock.now(),
+            last_message_preview=_preview(said[-1].content if said else ""),
+        )
+
+    def _step_finish(self, reply: Reply) -> list[Frame]:
+        if self._turn.is_nested:
+            return []
+        cost = _decimal(reply.cost_usd)
+        return [
+            frame.step_finish(
+                usage=to_wire(reply.usage),
+                cost_usd=None if cost is None else float(cost),
+                model=reply.model,
+            )
+        ]
+
+    def _touch_thread(self, tx: Tx, text: str, now: datetime) -> None:
+        if text:
+            tx.change_thread(self._turn.thread_id, updated_at=now, last_message_preview=_preview(text))
+        else:
+            tx.change_thread(self._turn.thread_id, updated_at=now)
+
+    def _run(self, tx: Tx) -> Run:
+        run = tx.run(self._turn.run_id)
+        if run is None:
+            raise LookupError(f"the row of run {self._turn.run_id!r} is gone")
+        return run
+
+    # --- cards and outcomes ---------------------------------------------------------------------------------
+
+    def approval_writer(self, call_id: str) -> Write:
+        """The decision has reached the run: the stream hears of it."""
+
+        def write(tx: Tx, _: None) -> Json:
+            call = self._call(tx, call_id)
+            tx.emit(self._turn.stream_id, [card.approval_settled(call, status="approved", remember=call.remember)])
+            return None
+
+        return write
+
+    def expire_writer(self, call_id: str) -> Write:
+        """`persist:expire:<callId>`: close the card, unless somebody decided it in time. True: it has expired."""
+
+        def write(tx: Tx, _: None) -> Json:
+            tx.change_call(call_id, expect=frozenset({CallStatus.PENDING}), status=CallStatus.EXPIRED)
+            return self._call(tx, call_id).status is CallStatus.EXPIRED
+
+        return write
+
+    def rung_writer(self, call_id: str, number: int, rung: RungPlan) -> Write:
+        """`persist:rung:<n>:<callId>`: remind, or let another role decide as well."""
+        deps = self._deps
+
+        def write(tx: Tx, _: None) -> Json:
+            call = self._call(tx, call_id)
+            now = deps.clock.now()
+            if not call.is_open:
+                return None
+            match rung.action:
+                case RungAction.REMIND:
+                    kind, told = AuditKind.REMINDED, "reminded"
+                case RungAction.WIDEN:
+                    kind, told = AuditKind.WIDENED, "widened"
+                    widened = (*call.widened, *([rung.role] if rung.role else []))
+                    tx.change_call(call_id, expect=frozenset({CallStatus.PENDING}), widened=widened)
+                case _:
+                    assert_never(rung.action)
+            tx.append_audit(
+                tenant=call.tenant,
+                at=now,
+                kind=kind,
+                run_id=call.run_id,
+                call_id=call_id,
+                actor_id=None,
+                data=frame.without_none(rung=number, role=rung.role),
+            )
+            if deps.notifies:
+                tell_escalated(tx, call, kind=told, rung=number, role=rung.role, now=now)
+            return None
+
+        return write
+
+    def doubt_writer(self, call_id: str, doubt: InDoubt, round_: int) -> Write:
+        """`persist:indoubt:<callId>:<n>`: nobody knows whether the action happened; a person is asked."""
+        deps = self._deps
+
+        def write(tx: Tx, _: None) -> Json:
+            facts: JsonObject = {"startedAt": doubt.started_at, "attempt": doubt.attempt, "round": round_}
+            tx.change_call(
+                call_id,
+                expect=frozenset({CallStatus.APPROVED, CallStatus.RUNNING}),
+                status=CallStatus.IN_DOUBT,
+                in_doubt=facts,
+                expires_at=None,
+            )
+            call = self._call(tx, call_id)
+            tx.emit(self._turn.stream_id, [card.approval_requested(call)])
+            card.put_to_person(tx, call, deps=deps, now=deps.clock.now(), requirement=None)
+            return None
+
+        return write
+
+    def outcome_writer(self, call_id: str, outcome: Outcome) -> Write:
+        """`persist:toolexec|toolreject|toolfail:<callId>`: row, frames, audit and diagnostics of one outcome."""
+
+        def write(tx: Tx, _: None) -> Json:
+            call = self._call(tx, call_id)
+            if call.status in FINAL and call.status not in (CallStatus.REJECTED, CallStatus.EXPIRED):
+                return None
+            now = self._deps.clock.now()
+            status, changes, frames = _describe(call, outcome)
+            changes["status"], changes["ended_at"] = status, now
+            tx.change_call(call_id, expect=LIVE | {CallStatus.REJECTED, CallStatus.EXPIRED}, **changes)
+            tx.emit(self._turn.stream_id, frames)
+            self._tell_outcome(tx, call, outcome, status, now)
+            return None
+
+        return write
+
+    def _tell_outcome(self, tx: Tx, call: Call, outcome: Outcome, status: CallStatus, now: datetime) -> None:
+        deps = self._deps
+        if call.kind is ToolKind.ACTION:
+            kind = _audit_kind(outcome)
+            if kind is not None:
+                tx.append_audit(
+                    tenant=call.tenant,
+                    at=now,
+                    kind=kind,
+                    run_id=call.run_id,
+                    call_id=call.id,
+                    actor_id=call.decided_by if kind is AuditKind.EXECUTED else None,
+                    data={"tool": call.name, "arguments": call.final_arguments, "status": status.value},
+                )
+        if deps.notifies and (call.approver is not None or call.request is not None):
+            tell_settled(tx, call, status=status.value, now=now)
+        if call.kind in (ToolKind.ACTION, ToolKind.ASK):
+            deps.events.emit_on_commit(
+                tx,
+                EventName.APPROVAL_SETTLED,
+                run_id=call.run_id,
+                thread_id=call.thread_id,
+                call_id=call.id,
+                tool=call.name,
+                status=status.value,
+            )
+        if call.kind is ToolKind.AGENT:
+            deps.events.emit_on_commit(
+                tx,
+                EventName.DELEGATED,
+                run_id=call.run_id,
+                thread_id=call.thread_id,
+                call_id=call.id,
+                tool=call.name,
+                child_run_id=call.child_run_id,
+                status=status.value,
+            )
+
+    def _call(self, tx: Tx, call_id: str) -> Call:
+        call = tx.call(call_id)
+        if call is None:
+            raise LookupError(f"the row of call {call_id!r} is gone")
+        return call
+
+
+def _describe(call: Call, outcome: Outcome) -> tuple[CallStatus, CallChanges, list[Frame]]:
+    """Row and frames of an outcome. A refusal is two frames: not every reader knows the second (WIRE 5.6)."""
+    match outcome:
+        case Completed(output=output, started_at=started_at):
+            changes: CallChanges = {"output": output, "error": None}
+            if started_at is not None:
+                changes["started_at"] = datetime.fromisoformat(started_at)
+            return CallStatus.COMPLETED, changes, [frame.tool_output(call_id=call.id, output=output)]
+        case Failed(error=error):
+            return (
+                CallStatus.FAILED,
+                {"output": {"error": error}, "error": error},
+                [frame.tool_output_error(call_id=call.id, error=error)],
+            )
+        case Declined(reason=reason):
+            shown = reason or "rejected"
+            return (
+                CallStatus.REJECTED,
+                {
+                    "output": frame.without_none(rejected=True, reason=reason),
+                    "error": "rejected",
+                    "decision_reason": reason,
+                },
+                [
+                    card.approval_settled(call, status="rejected"),
+                    frame.tool_output_error(call_id=call.id, error=shown),
+                    frame.tool_output_denied(call_id=call.id, reason=reason),
+                ],
+            )
+        case ExpiredUnanswered():
+            return (
+                CallStatus.EXPIRED,
+                {"output": {"expired": True, "reason": EXPIRED_REASON}, "error": EXPIRED_REASON},
+                [
+                    card.approval_settled(call, status="expired"),
+                    frame.tool_output_error(call_id=call.id, error=EXPIRED_REASON),
+                    frame.tool_output_denied(call_id=call.id, reason=EXPIRED_REASON),
+                ],
+            )
+        case Answered(answers=answers, skipped=skipped):
+            status = CallStatus.REJECTED if skipped else CallStatus.COMPLETED
+            return status, {"output": answers, "error": None}, [frame.tool_output(call_id=call.id, output=answers)]
+        case _:
+            raise TypeError(f"no outcome of a call: {outcome!r}")
+
+
+def _audit_kind(outcome: Outcome) -> AuditKind | None:
+    match outcome:
+        case Completed():
+            return AuditKind.EXECUTED
+        case Failed(mismatch=True):
+            return AuditKind.MISMATCHED
+        case Failed():
+            return AuditKind.EXECUTION_FAILED
+        case ExpiredUnanswered():
+            return AuditKind.EXPIRED
+        case _:
+            return None  # a person's no is in the audit since they said it
+
+
+def _stored_usage(reply: Reply) -> JsonObject:
+    usage = to_wire(reply.usage)
+    if reply.cost_usd is not None:
+        usage["costUsd"] = float(reply.cost_usd)
+    return usage
+
+
+def _decimal(text: str | None) -> Decimal | None:
+    return None if text is None else Decimal(text)
+
+
+def _preview(text: str) -> str:
+    return " ".join(text.split())[:PREVIEW_LENGTH]

@@ -1,0 +1,100 @@
+"""Settle what a run leaves behind, in one transaction: cards, run row, thread and stream (DESIGN 3.8)."""
+
+from datetime import datetime
+from typing import assert_never
+
+from signoff.domain import frame
+from signoff.domain.audit import AuditKind
+from signoff.domain.call import LIVE, OPEN, Call, CallStatus
+from signoff.domain.frame import Frame
+from signoff.domain.run import Run, RunStatus
+from signoff.ports.events import EventName
+from signoff.ports.store import Tx
+from signoff.turn.deps import TurnDeps
+from signoff.turn.outbox import tell_settled
+
+CANCELLED_TEXT = "cancelled"
+NEVER_COMPLETED_TEXT = "never completed: the turn ended first"
+
+
+def complete(tx: Tx, run: Run, *, deps: TurnDeps, frames: list[Frame]) -> bool:
+    """The turn ended well; `frames` are its last ones. False: it had ended before, nothing was written."""
+    return _end(tx, run, RunStatus.COMPLETED, deps=deps, frames=frames, code=None, text=None)
+
+
+def cancel(tx: Tx, run: Run, *, deps: TurnDeps) -> bool:
+    """The turn was stopped: open calls become cancelled, the last frame says so. False: it had ended before."""
+    return _end(tx, run, RunStatus.CANCELLED, deps=deps, frames=[], code=None, text=None)
+
+
+def fail(tx: Tx, run: Run, *, deps: TurnDeps, code: str, text: str) -> bool:
+    """The turn died: what it had put to people becomes failed. False: it had ended before."""
+    return _end(tx, run, RunStatus.FAILED, deps=deps, frames=[], code=code, text=text)
+
+
+def _end(
+    tx: Tx,
+    run: Run,
+    status: RunStatus,
+    *,
+    deps: TurnDeps,
+    frames: list[Frame],
+    code: str | None,
+    text: str | None,
+) -> bool:
+    now = deps.clock.now()
+    if not tx.settle_run(run.id, status=status, ended_at=now, error_code=code, error=text):
+        return False
+    closing = [*frames, *_settle_calls(tx, run, status, deps=deps, now=now)]
+    nested = run.stream_id != run.id
+    match status:
+        case RunStatus.COMPLETED:
+            closing += [] if nested else [frame.done()]
+        case RunStatus.CANCELLED:
+            closing += [] if nested else [frame.cancelled(), frame.done()]
+        case RunStatus.FAILED:
+            closing += [] if nested else [frame.error(code=code or "run_failed", message=text or "the run failed")]
+        case RunStatus.RUNNING:
+            raise ValueError("a run does not end running")
+        case _:
+            assert_never(status)
+    # Release before the terminal frame: whoever reads it sends the next message at once.
+    tx.release_thread(run.thread_id, run.id)
+    tx.emit(run.stream_id, closing)
+    name = EventName.RUN_FAILED if status is RunStatus.FAILED else EventName.RUN_FINISHED
+    deps.events.emit_on_commit(
+        tx, name, run_id=run.id, thread_id=run.thread_id, agent=run.agent, status=status.value, code=code
+    )
+    return True
+
+
+def _settle_calls(tx: Tx, run: Run, status: RunStatus, *, deps: TurnDeps, now: datetime) -> list[Frame]:
+    """Give every live call of the run a final status; its frames end what the stream had announced."""
+    final, text = (
+        (CallStatus.CANCELLED, CANCELLED_TEXT)
+        if status is RunStatus.CANCELLED
+        else (CallStatus.FAILED, NEVER_COMPLETED_TEXT)
+    )
+    closing: list[Frame] = []
+    for call in tx.calls_of_run(run.id):
+        if call.status in LIVE and tx.change_call(
+            call.id, expect=LIVE, status=final, error=text, output={"error": text}, ended_at=now
+        ):
+            closing.append(frame.tool_output_error(call_id=call.id, error=text))
+            if call.status in OPEN:
+                _audit_closed(tx, call, final, now=now)
+                if deps.notifies:
+                    tell_settled(tx, call, status=final.value, now=now)
+    return closing
+
+
+def _audit_closed(tx: Tx, call: Call, final: CallStatus, *, now: datetime) -> None:
+    tx.append_audit(
+        tenant=call.tenant,
+        at=now,
+        kind=AuditKind.CANCELLED,
+        run_id=call.run_id,
+        call_id=call.id,
+        actor_id=None,
+        data={"tool": call.name, "status": final.value},
+    )
