@@ -27,13 +27,13 @@ from signoff.ports.engine import Context, Handler, Retry, SignalOutcome, Task, T
 from signoff.ports.events import EventName
 from signoff.ports.store import Tx
 from signoff.runners.backoff import is_transient, wait_before
-from signoff.runners.branches import settle_all
 from signoff.turn import settle
 from signoff.turn.deps import TurnDeps
 from signoff.turn.failure import wire_code
 from signoff.turn.input import TurnInput
 from signoff.turn.llm import ModelCalls
 from signoff.turn.loop import run_turn
+from signoff.turn.together import settle_all
 from signoff.turn.tool_calls import ToolCalls
 
 _log = logging.getLogger("signoff.inline")

@@ -21,6 +21,7 @@ from signoff.turn.deps import TurnDeps
 from signoff.turn.input import TurnInput
 from signoff.turn.outcome import Answered, Completed, Declined, ExpiredUnanswered, Failed, Outcome, Questioned
 from signoff.turn.reply import Reply
+from signoff.turn.together import settle_all
 
 PARALLEL_TOOLS = "agent:parallel-tools"
 HISTORY_SELECT = "agent:history-select"
@@ -57,10 +58,9 @@ async def run_turn(ctx: Context, deps: TurnDeps, turn: TurnInput) -> Json:
     user = ctx.record("persist:user", books.keep_user_message, compute=_nothing)
     title = ctx.record("persist:title", books.keep_title, compute=_nothing)
     shape = Shape(parallel_tools=await parallel_tools, history_select=await history_select)
-    facts = bookkeeping.Facts.from_json(await started)
-    bookkeeping.raise_if_spent(await quota)
-    await user
-    await title
+    begun, checked, *_ = await settle_all([started, quota, user, title])
+    facts = bookkeeping.Facts.from_json(begun)
+    bookkeeping.raise_if_spent(checked)
     await intake.ask_first(ctx, deps, turn, books, facts)
     from_seq = await _window(ctx, books, shape, facts)
 

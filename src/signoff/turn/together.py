@@ -8,7 +8,7 @@ from signoff.errors import control_flow
 
 T = TypeVar("T")
 
-_PRIORITY = ("diverged", "lease_lost", "cancelled", "suspended")
+_PRIORITY = ("diverged", "lease_lost", "released", "cancelled", "suspended")
 
 
 async def settle_all(work: Sequence[Awaitable[T]]) -> list[T]:
