@@ -3,6 +3,7 @@
 import pytest
 from playwright.async_api import Page, Route, expect
 
+from tests.browser.line import line_to
 from tests.demo_process import DemoProcess
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="module")]
@@ -182,24 +183,29 @@ async def test_a_message_sent_while_the_server_is_away_arrives_once(page: Page, 
     await expect(page.locator("article.assistant")).to_have_count(1)
 
 
-async def test_a_lost_connection_reads_on_where_it_broke(page: Page) -> None:
-    await send(page, "slow")
-    answer = page.locator("article.assistant")
-    await expect(answer).to_contain_text("This answer takes")
-    await page.context.set_offline(True)
-    await expect(page.get_by_text("reconnecting…")).to_be_visible()
+async def test_a_lost_connection_reads_on_where_it_broke(page: Page, demo: DemoProcess) -> None:
+    async with line_to(demo.url) as line:
+        await page.goto(line.url)
+        attached: list[str] = []
+        page.on("request", lambda request: attached.append(request.url) if "/stream" in request.url else None)
+        await send(page, "slow")
+        answer = page.locator("article.assistant")
+        await expect(answer).to_contain_text("This answer takes")
+        line.cut()
+        await expect(page.get_by_text("reconnecting…")).to_be_visible()
 
-    await page.context.set_offline(False)
+        line.mend()
 
-    await turn_over(page)
-    await expect(answer).to_have_count(1)
-    text = await answer.locator(".text").inner_text()
-    await page.reload()
-    await expect(answer.locator(".text")).to_have_text(text)
+        await turn_over(page)
+        assert "after=" in attached[-1]
+        await expect(answer).to_have_count(1)
+        text = await answer.locator(".text").inner_text()
+        await page.reload()
+        await expect(answer.locator(".text")).to_have_text(text)
 
 
-async def test_a_reset_stream_is_read_afresh(page: Page) -> None:
-    """What lay under the cursor was withdrawn: nothing of it stays, and the answer is told once."""
+async def test_a_reset_stream_is_read_afresh(page: Page, demo: DemoProcess) -> None:
+    """What lay under the cursor was withdrawn: the thread is read again, and its run from the first frame."""
     resets: list[str] = []
 
     async def reset_once(route: Route) -> None:
@@ -209,16 +215,17 @@ async def test_a_reset_stream_is_read_afresh(page: Page) -> None:
             resets.append(route.request.url)
             await route.fulfill(status=404, json={"code": "stream_reset", "message": "withdrawn"})
 
-    await page.route("**/stream?after=*", reset_once)
-    await send(page, "purge homepage")
-    card = page.get_by_role("form", name="Approval: purgeCache")
-    await expect(card).to_be_visible()
-    await page.context.set_offline(True)
-    await expect(page.get_by_text("reconnecting…")).to_be_visible()
-    await page.context.set_offline(False)
+    async with line_to(demo.url) as line:
+        await page.goto(line.url)
+        await page.route("**/stream?after=*", reset_once)
+        await send(page, "purge homepage")
+        card = page.get_by_role("form", name="Approval: purgeCache")
+        await expect(card).to_be_visible()
+        async with page.expect_response("**/stream"):
+            line.cut()
+            line.mend()
 
-    await expect(page.get_by_text("reconnecting…")).to_have_count(0)
-    assert len(resets) == 1
-    await expect(card).to_have_count(1)
-    await card.get_by_role("button", name="Approve").click()
-    await expect(page.get_by_text("Done: homepage is purged.")).to_have_count(1)
+        assert len(resets) == 1
+        await expect(card).to_have_count(1)
+        await card.get_by_role("button", name="Approve").click()
+        await expect(page.get_by_text("Done: homepage is purged.")).to_have_count(1)

@@ -28,7 +28,7 @@ def test_published_clients_are_served(check: Path, tmp_path: Path, runner: str) 
     """Every row of the check, the optional ones too; durably also over a killed server."""
     with DemoProcess(tmp_path, runner=runner) as demo, _restarts(demo) as restart:
         env = {"RESTART_CMD": restart} if runner == "durable" else {}
-        code = react_client.run(check, "check.mjs", demo.url, "--strict", "--ag-ui", env=env)
+        code = react_client.run(check, "check.mjs", demo.url, "--strict", env=env)
         assert code == 0, demo.log
 
 

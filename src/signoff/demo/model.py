@@ -103,7 +103,7 @@ def _sorry(name: str, text: str) -> str:
     if "declined" in text:
         _, said, reason = text.partition("They said: ")
         return (
-            f"All right, I left it alone: {reason.partition('. Respect')[0]}."
+            f"All right, I left it alone: {reason.partition(' Respect that')[0]}."
             if said
             else "All right, I left it alone."
         )
