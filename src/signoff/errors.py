@@ -267,6 +267,20 @@ class UnknownWorkflow(SignoffError):
     code = "unknown_workflow"
 
 
+class PositionsExhausted(SignoffError):
+    """A branch of `parallel` asked for more positions than it has. Fewer, coarser checkpoints, or a child run."""
+
+    code = "positions_exhausted"
+
+    def __init__(self, run_id: str, positions: int) -> None:
+        super().__init__(
+            f"a parallel branch of run {run_id!r} has used up its {positions} positions; "
+            "a branch cannot hold a parallel of its own: put it into a child run"
+        )
+        self.run_id = run_id
+        self.positions = positions
+
+
 class StoreBusy(SignoffError):
     """The database refused a write for now (locked, deadlock, serialization failure, disk full)."""
 

@@ -1,0 +1,168 @@
+"""The embedded engine: runs survive in the database of the SQL store, next to what people read."""
+
+from datetime import datetime, timedelta
+
+from signoff.adapters.engine.embedded import journal, operators, runs
+from signoff.adapters.engine.embedded.connection import connection_of
+from signoff.adapters.engine.embedded.driver import Driver
+from signoff.adapters.engine.embedded.execution import Services
+from signoff.adapters.engine.embedded.groups import Groups
+from signoff.adapters.engine.embedded.lifecycle import Lifecycle
+from signoff.adapters.engine.embedded.runs import Woken
+from signoff.adapters.engine.embedded.sweeper import Sweeper
+from signoff.domain.jsonvalue import Json, JsonObject
+from signoff.ports.clock import Clock
+from signoff.ports.engine import (
+    Body,
+    EngineLimits,
+    EngineRun,
+    EngineStatus,
+    Handler,
+    JournalEntry,
+    RunObserver,
+    SignalOutcome,
+)
+from signoff.ports.ids import Ids
+from signoff.ports.store import Store, Tx
+
+DRAIN = timedelta(seconds=10)
+
+
+class EmbeddedEngine:
+    """`ports.engine.Engine` without a server of its own. One event loop an engine, any number of engines a database.
+
+    Steps are at least once and journaled once; a `record` is exactly once. With `namespace` the engine starts, sees
+    and drives the runs of this namespace only; with the default it starts runs in none, and sees and drives all.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        clock: Clock,
+        ids: Ids,
+        limits: EngineLimits | None = None,
+        namespace: str = "",
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._namespace = namespace
+        self._bodies: dict[str, Body] = {}
+        limits = limits or EngineLimits()
+        owner = ids.new("worker")
+        self._groups = Groups(limits.concurrency)
+        self._lifecycle = Lifecycle(
+            clock=clock,
+            namespace=namespace,
+            workflows=self._bodies,
+            bytes_max=limits.entry_bytes_max,
+            announce=self._announce,
+            announce_cancel=self._announce_cancel,
+        )
+        services = Services(
+            store=store, clock=clock, ids=ids, limits=limits, groups=self._groups, lifecycle=self._lifecycle
+        )
+        self._driver = Driver(services, self._bodies, owner=owner, arm=self._arm)
+        self._sweeper = Sweeper(services, self._driver, owner=owner, namespace=namespace)
+
+    def register(self, workflow: str, body: Body) -> None:
+        """See `ports.engine.Engine`."""
+        self._bodies[workflow] = body
+
+    def serve(self, group: str, handler: Handler) -> None:
+        """See `ports.engine.Engine`."""
+        self._groups.serve(group, handler)
+
+    async def open(self, observer: RunObserver) -> None:
+        """See `ports.engine.Engine`. The store must be open."""
+        self._lifecycle.observer = observer
+        self._driver.open()
+        self._sweeper.open()
+
+    async def drain(self, timeout: timedelta = DRAIN) -> None:
+        """See `ports.engine.Engine`. After `timeout` what still runs is cancelled and its run let go.
+
+        A run that was let go is pending: the next process takes it at once, and no crash is counted. An action that
+        was executing keeps its started mark, so it is in doubt then.
+        """
+        await self._sweeper.stop_looking()
+        await self._driver.drain(timeout)
+        await self._sweeper.close()
+        # Behind everything that was submitted without waiting: once this has committed, nothing is left to write.
+        await self._store.transact("engine:drained", lambda tx: None)  # noqa: ARG005
+        self._lifecycle.observer = None
+
+    def start(
+        self,
+        tx: Tx,
+        *,
+        run_id: str,
+        workflow: str,
+        input_: JsonObject,
+        parent_id: str | None = None,
+        namespace: str = "",
+    ) -> bool:
+        """See `ports.engine.Engine`."""
+        return self._lifecycle.start(
+            tx,
+            run_id=run_id,
+            workflow=workflow,
+            input_=input_,
+            parent_id=parent_id,
+            linked=True,
+            namespace=namespace,
+        )
+
+    def signal(self, tx: Tx, run_id: str, name: str, payload: Json, *, dedup_key: str) -> SignalOutcome:
+        """See `ports.engine.Engine`."""
+        return self._lifecycle.signal(tx, run_id, name, payload, dedup_key=dedup_key)
+
+    def cancel(self, tx: Tx, run_id: str) -> bool:
+        """See `ports.engine.Engine`."""
+        return self._lifecycle.cancel(tx, run_id)
+
+    def get(self, tx: Tx, run_id: str) -> EngineRun | None:
+        """See `ports.engine.Engine`."""
+        return runs.get(connection_of(tx), run_id, namespace=self._namespace)
+
+    def history(self, tx: Tx, run_id: str) -> list[JournalEntry]:
+        """See `ports.engine.Engine`."""
+        connection = connection_of(tx)
+        if runs.get(connection, run_id, namespace=self._namespace) is None:
+            return []
+        return [journal.shown(row) for row in journal.load(connection, run_id)]
+
+    def runs(
+        self,
+        tx: Tx,
+        *,
+        status: EngineStatus | None = None,
+        namespace: str = "",
+        limit: int = 100,
+        after_id: str = "",
+    ) -> list[EngineRun]:
+        """See `ports.engine.Engine`. An engine with a namespace lists that one, whatever is asked."""
+        return runs.page(
+            connection_of(tx),
+            status=status,
+            namespace=self._namespace or namespace,
+            limit=limit,
+            after_id=after_id,
+        )
+
+    def retry(self, tx: Tx, run_id: str) -> bool:
+        """See `ports.engine.Engine`."""
+        return operators.retry(tx, run_id, lifecycle=self._lifecycle, now=self._clock.now())
+
+    def prune(self, tx: Tx, *, before: datetime, limit: int = 1000) -> list[str]:
+        """See `ports.engine.Engine`."""
+        return operators.prune(tx, before=before, namespace=self._namespace, limit=limit)
+
+    def _announce(self, run: Woken) -> None:
+        self._driver.announce(run)
+
+    def _announce_cancel(self, run_id: str) -> None:
+        self._driver.cancel(run_id)
+
+    def _arm(self, when: datetime) -> None:
+        self._sweeper.arm(when)
