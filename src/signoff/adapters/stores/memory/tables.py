@@ -44,6 +44,7 @@ class Tables:
     ledger: dict[str, UsageEntry] = field(default_factory=dict)
     keys: dict[tuple[str, str, str], IdempotencyRecord] = field(default_factory=dict)
     outbox: dict[str, OutboxEntry] = field(default_factory=dict)
+    used_links: dict[str, str] = field(default_factory=dict)
     streams: dict[str, int] = field(default_factory=dict)
     frames: dict[tuple[str, int], Frame] = field(default_factory=dict)
     withdrawals: dict[tuple[str, int], int] = field(default_factory=dict)

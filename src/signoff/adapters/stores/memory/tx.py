@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any, Unpack
 
-from signoff.adapters.stores.cursor import card_cursor, read_card_cursor
+from signoff.adapters.stores.cursor import card_cursor, card_place, read_card_cursor
 from signoff.adapters.stores.memory.tables import Tables, Undo, own
 from signoff.domain.approval import Remembered, Vote
 from signoff.domain.audit import AuditEntry, AuditKind, audit_hash
@@ -19,6 +19,7 @@ from signoff.errors import StreamReset
 from signoff.ports.store import (
     CallChanges,
     CardFilter,
+    CardOrder,
     CardPage,
     IdempotencyRecord,
     OutboxEntry,
@@ -203,6 +204,7 @@ class MemoryTx:
         call_ids = {call.id for call in self.calls_of_run(run_id)}
         self._drop_where(self._tables.votes, lambda key, _: key[0] in call_ids)
         self._drop_where(self._tables.outbox, lambda _, entry: entry.call_id in call_ids)
+        self._drop_where(self._tables.used_links, lambda _, call_id: call_id in call_ids)
 
     # calls and cards ----------------------------------------------------------------------------------------
 
@@ -236,14 +238,16 @@ class MemoryTx:
             return False
         return self.change_call(call_id, expect=expect, **changes)
 
-    def open_cards(self, filter_: CardFilter, *, cursor: str | None, limit: int) -> CardPage:
-        cards = sorted(self._open_cards(filter_), key=lambda card: (card.created_at, card.id))
+    def open_cards(
+        self, filter_: CardFilter, *, cursor: str | None, limit: int, order: CardOrder = CardOrder.OLDEST
+    ) -> CardPage:
+        cards = sorted(self._open_cards(filter_), key=lambda card: card_place(card, order))
         rest = cards
         if cursor is not None:
-            after = read_card_cursor(cursor)
-            rest = [card for card in cards if (card.created_at, card.id) > after]
+            after = read_card_cursor(cursor, order)
+            rest = [card for card in cards if card_place(card, order) > after]
         page = rest[:limit]
-        next_cursor = card_cursor(page[-1]) if page and len(rest) > limit else None
+        next_cursor = card_cursor(page[-1], order) if page and len(rest) > limit else None
         return CardPage(cards=page, total=len(cards), next_cursor=next_cursor)
 
     def add_vote(self, vote: Vote) -> bool:
@@ -338,6 +342,22 @@ class MemoryTx:
     def due_outbox(self, now: datetime, *, limit: int) -> list[OutboxEntry]:
         due = [entry for entry in self._tables.outbox.values() if entry.delivered_at is None and entry.due_at <= now]
         return sorted(due, key=lambda entry: (entry.due_at, entry.id))[:limit]
+
+    def change_outbox(self, entry: OutboxEntry, *, expect_due_at: datetime) -> bool:
+        before = self._tables.outbox.get(entry.id)
+        if before is None or before.delivered_at is not None or before.due_at != expect_due_at:
+            return False
+        self.put_outbox(entry)
+        return True
+
+    def use_link(self, link_id: str, *, call_id: str, at: datetime) -> bool:  # noqa: ARG002  # kept by databases
+        if link_id in self._tables.used_links:
+            return False
+        self.undo.put(self._tables.used_links, link_id, call_id)
+        return True
+
+    def link_used(self, link_id: str) -> bool:
+        return link_id in self._tables.used_links
 
     # frames -------------------------------------------------------------------------------------------------
 

@@ -5,16 +5,16 @@ from datetime import datetime
 from functools import cache
 from typing import Unpack
 
-from sqlalchemy import Connection, and_, bindparam, func, or_, select, tuple_, update
+from sqlalchemy import Connection, and_, bindparam, func, literal, or_, select, tuple_, update
 from sqlalchemy.sql.elements import ColumnElement
 
-from signoff.adapters.stores.cursor import card_cursor, read_card_cursor
+from signoff.adapters.stores.cursor import NO_DEADLINE, card_cursor, read_card_cursor
 from signoff.adapters.stores.sql.schema import OPEN_CALLS, calls, messages, remembered, runs, votes
 from signoff.adapters.stores.sql.statement import Entity, Statement, Upsert, parameters
 from signoff.domain.approval import Remembered, Vote
 from signoff.domain.call import Call, CallStatus
 from signoff.domain.run import RunStatus
-from signoff.ports.store import CallChanges, CardFilter, CardPage
+from signoff.ports.store import CallChanges, CardFilter, CardOrder, CardPage
 
 CALL = Entity(calls, Call)
 VOTE = Entity(votes, Vote)
@@ -59,9 +59,10 @@ _FILTERS: dict[str, ColumnElement[bool]] = {
     "requested_before": calls.c.created_at < bindparam("requested_before"),
     "deadline_before": calls.c.expires_at < bindparam("deadline_before"),
 }
-_CURSOR = tuple_(calls.c.created_at, calls.c.id) > tuple_(
-    bindparam("after_at", type_=calls.c.created_at.type), bindparam("after_id", type_=calls.c.id.type)
-)
+_ORDERS: dict[CardOrder, ColumnElement[datetime]] = {
+    CardOrder.OLDEST: calls.c.created_at,
+    CardOrder.DEADLINE: func.coalesce(calls.c.expires_at, literal(NO_DEADLINE, calls.c.expires_at.type)),
+}
 
 
 @cache
@@ -87,11 +88,13 @@ def _open(filters: tuple[str, ...]) -> ColumnElement[bool]:
 
 
 @cache
-def _open_page(filters: tuple[str, ...], with_cursor: bool) -> Statement:
+def _open_page(filters: tuple[str, ...], order: CardOrder, with_cursor: bool) -> Statement:
     page = CALL.select().join(runs, runs.c.id == calls.c.run_id).where(_open(filters))
+    at = _ORDERS[order]
     if with_cursor:
-        page = page.where(_CURSOR)
-    return Statement(page.order_by(calls.c.created_at, calls.c.id).limit(bindparam("row_limit")))
+        after_at = bindparam("after_at", type_=calls.c.created_at.type)
+        page = page.where(tuple_(at, calls.c.id) > tuple_(after_at, bindparam("after_id", type_=calls.c.id.type)))
+    return Statement(page.order_by(at, calls.c.id).limit(bindparam("row_limit")))
 
 
 @cache
@@ -131,24 +134,29 @@ class CallRows:
     def _change_call(
         self, call_id: str, expect: frozenset[CallStatus], now: datetime | None, changes: Mapping[str, object]
     ) -> bool:
+        if not expect:
+            return False
         statement = _change_call(tuple(sorted(changes)), len(expect), now is not None)
         expected = {f"expect_{number}": status for number, status in enumerate(expect)}
         return statement.run(self.connection, call_id=call_id, at_instant=now, **expected, **changes) == 1
 
-    def open_cards(self, filter_: CardFilter, *, cursor: str | None, limit: int) -> CardPage:
-        after = {} if cursor is None else dict(zip(("after_at", "after_id"), read_card_cursor(cursor), strict=True))
+    def open_cards(
+        self, filter_: CardFilter, *, cursor: str | None, limit: int, order: CardOrder = CardOrder.OLDEST
+    ) -> CardPage:
+        names_of_place = ("after_at", "after_id")
+        after = {} if cursor is None else dict(zip(names_of_place, read_card_cursor(cursor, order), strict=True))
         filters = {name: value for name in _FILTERS if (value := getattr(filter_, name)) is not None}
         names = tuple(filters)
         total = _open_total(names).one(self.connection, tenant=filter_.tenant, **filters)
         # One row more than asked tells whether there is a next page.
-        rows = _open_page(names, bool(after)).all(
+        rows = _open_page(names, order, bool(after)).all(
             self.connection, tenant=filter_.tenant, row_limit=limit + 1, **filters, **after
         )
         cards = [CALL.read(row) for row in rows[:limit]]
         return CardPage(
             cards=cards,
             total=total[0] if total else 0,
-            next_cursor=card_cursor(cards[-1]) if len(rows) > limit and cards else None,
+            next_cursor=card_cursor(cards[-1], order) if len(rows) > limit and cards else None,
         )
 
     def add_vote(self, vote: Vote) -> bool:

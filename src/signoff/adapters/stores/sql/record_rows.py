@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from sqlalchemy import Connection, bindparam, func, literal_column, select, update
 from sqlalchemy.sql.elements import ColumnElement
 
-from signoff.adapters.stores.sql.schema import audit, audit_heads, idempotency_keys, ledger, outbox
+from signoff.adapters.stores.sql.schema import audit, audit_heads, idempotency_keys, ledger, outbox, used_links
 from signoff.adapters.stores.sql.statement import Entity, RowValues, Statement, Upsert, parameters
 from signoff.domain.audit import AuditEntry, AuditKind, audit_hash
 from signoff.domain.jsonvalue import JsonObject
@@ -93,6 +93,19 @@ _DUE_OUTBOX = Statement(
     .order_by(outbox.c.due_at, outbox.c.id)
     .limit(bindparam("row_limit"))
 )
+_CHANGE_OUTBOX = Statement(
+    update(outbox)
+    .where(
+        outbox.c.id == bindparam("of_entry"),
+        outbox.c.delivered_at.is_(None),
+        outbox.c.due_at == bindparam("expect_due_at", type_=outbox.c.due_at.type),
+    )
+    .values(parameters(outbox, outbox.c.keys()))
+)
+_USE_LINK = Statement(
+    lambda insert: insert(used_links).values(parameters(used_links, used_links.c.keys())).on_conflict_do_nothing()
+)
+_USED_LINK = Statement(select(used_links.c.id).where(used_links.c.id == bindparam("of_link")))
 
 
 class RecordRows:
@@ -179,6 +192,18 @@ class RecordRows:
 
     def due_outbox(self, now: datetime, *, limit: int) -> list[OutboxEntry]:
         return [OUTBOX.read(row) for row in _DUE_OUTBOX.all(self.connection, now=now, row_limit=limit)]
+
+    def change_outbox(self, entry: OutboxEntry, *, expect_due_at: datetime) -> bool:
+        changed = _CHANGE_OUTBOX.run(
+            self.connection, of_entry=entry.id, expect_due_at=expect_due_at, **OUTBOX.values(entry)
+        )
+        return changed == 1
+
+    def use_link(self, link_id: str, *, call_id: str, at: datetime) -> bool:
+        return _USE_LINK.run(self.connection, id=link_id, call_id=call_id, at=at) == 1
+
+    def link_used(self, link_id: str) -> bool:
+        return _USED_LINK.one(self.connection, of_link=link_id) is not None
 
 
 def _usage_entry(row: RowValues) -> UsageEntry:

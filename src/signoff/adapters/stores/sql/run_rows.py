@@ -14,6 +14,7 @@ from signoff.adapters.stores.sql.schema import (
     outbox,
     runs,
     streams,
+    used_links,
     votes,
     withdrawals,
 )
@@ -80,6 +81,7 @@ _DELETE_WITH_RUN = tuple(
         delete(streams).where(streams.c.id == bindparam("run_id")),
         delete(votes).where(votes.c.call_id.in_(_CALLS_OF_RUN)),
         delete(outbox).where(outbox.c.call_id.in_(_CALLS_OF_RUN)),
+        delete(used_links).where(used_links.c.call_id.in_(_CALLS_OF_RUN)),
         delete(idempotency_keys).where(idempotency_keys.c.run_id == bindparam("run_id")),
     )
 )

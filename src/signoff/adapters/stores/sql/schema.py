@@ -256,6 +256,16 @@ outbox = Table(
     Index("ix_outbox_call", "call_id"),
 )
 
+#: Decision links that were used, so that none is used twice.
+used_links = Table(
+    "used_links",
+    metadata,
+    Column("id", SafeText, primary_key=True),
+    Column("call_id", SafeText, nullable=False),
+    Column("at", Instant, nullable=False),
+    Index("ix_used_links_call", "call_id"),
+)
+
 #: The last number given away on a stream, withdrawn ones included.
 streams = Table(
     "streams",
