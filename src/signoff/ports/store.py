@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
+from enum import StrEnum
 from typing import Protocol, TypedDict, TypeVar, Unpack
 
 from signoff.domain.approval import Remembered, Vote
@@ -102,9 +103,16 @@ class CardFilter:
     deadline_before: datetime | None = None
 
 
+class CardOrder(StrEnum):
+    """Which open cards come first: those that wait longest, or those whose deadline is nearest (none: last)."""
+
+    OLDEST = "oldest"
+    DEADLINE = "deadline"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CardPage:
-    """Open cards in `(created_at, id)` order. `next_cursor` is None on the last page; `total` counts all pages."""
+    """Open cards in the order that was asked for. `next_cursor` is None on the last page; `total` counts all pages."""
 
     cards: Sequence[Call]
     total: int
@@ -230,7 +238,10 @@ class Tx(Protocol):
         ...
 
     def delete_run(self, run_id: str) -> None:
-        """Delete an ended run with its frames, votes, outbox and keys; messages, calls, audit and ledger stay."""
+        """Delete an ended run with its frames, votes, outbox, used links and keys.
+
+        Messages, calls, audit and ledger stay.
+        """
         ...
 
     # calls and cards ----------------------------------------------------------------------------------------
@@ -257,11 +268,15 @@ class Tx(Protocol):
         """As `change_call`, and only if the card has no deadline or `now` is before it (C11: `now < expires_at`)."""
         ...
 
-    def open_cards(self, filter_: CardFilter, *, cursor: str | None, limit: int) -> CardPage:
-        """A page of open cards (`pending`, `in_doubt`) of runs that are active, oldest first.
+    def open_cards(
+        self, filter_: CardFilter, *, cursor: str | None, limit: int, order: CardOrder = CardOrder.OLDEST
+    ) -> CardPage:
+        """A page of open cards (`pending`, `in_doubt`) of runs that are active.
+
+        The cursor is a place in the order, not a count: cards that settle between two pages move nothing.
 
         Raises:
-            InvalidInput: `cursor` was not made by this method.
+            InvalidInput: `cursor` was not made by this method, or for another order.
         """
         ...
 
@@ -325,6 +340,22 @@ class Tx(Protocol):
 
     def due_outbox(self, now: datetime, *, limit: int) -> list[OutboxEntry]:
         """Undelivered entries with `due_at <= now`, longest due first."""
+        ...
+
+    def change_outbox(self, entry: OutboxEntry, *, expect_due_at: datetime) -> bool:
+        """Write `entry` over the one with its id, if that is undelivered and still due at `expect_due_at`.
+
+        One conditional write: who moves `due_at` forward holds the entry until then. False: somebody else does,
+        or it is gone.
+        """
+        ...
+
+    def use_link(self, link_id: str, *, call_id: str, at: datetime) -> bool:
+        """Use up a decision link: one conditional insert. False: it was used before."""
+        ...
+
+    def link_used(self, link_id: str) -> bool:
+        """Whether a decision link is used up."""
         ...
 
     # frames -------------------------------------------------------------------------------------------------
