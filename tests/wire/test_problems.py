@@ -78,6 +78,7 @@ def test_no_error_of_the_use_cases_is_forgotten() -> None:
         "InDoubt",
         "ChildCancelled",
         "UnknownWorkflow",
+        "PositionsExhausted",
     }
     told = {type(error).__name__ for error, *_ in CASES} | {"StoreBusy"}
     known = {name for name, class_ in inspect.getmembers(errors, inspect.isclass) if issubclass(class_, SignoffError)}
