@@ -73,5 +73,5 @@ def _empty(url: str) -> None:
             "SELECT quote_ident(tablename) FROM pg_tables WHERE schemaname = current_schema()"
             " AND tablename <> 'signoff_schema'"
         ).fetchall()
-        if names:
-            connection.execute(f"TRUNCATE {', '.join(name for (name,) in names)}".encode())
+        # Much faster than TRUNCATE for a few rows.
+        connection.execute("; ".join(f"DELETE FROM {name}" for (name,) in names).encode())

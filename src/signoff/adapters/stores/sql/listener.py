@@ -55,12 +55,12 @@ class Listener:
 
     def _listen(self) -> None:
         with self._engine.connect() as connection:
+            driver = cast("psycopg.Connection", connection.connection.driver_connection)
             # Not back into the pool: it would go on to collect notifications there.
             connection.detach()
             connection.exec_driver_sql(f"LISTEN {CHANNEL}")
             # What was said before this was not heard.
             self._wake(None)
-            driver = cast("psycopg.Connection", connection.connection.driver_connection)
             while not self._closing.is_set():
                 for notification in driver.notifies(timeout=_LISTEN_S):
                     if self._closing.is_set():

@@ -68,7 +68,8 @@ _SPENT = Statement(
     ).where(
         ledger.c.tenant == bindparam("tenant"),
         ledger.c.actor_id == bindparam("actor_id"),
-        ledger.c.day.between(bindparam("from_day"), bindparam("to_day")),
+        ledger.c.day >= bindparam("from_day"),
+        ledger.c.day <= bindparam("to_day"),
     )
 )
 
