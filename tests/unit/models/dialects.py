@@ -1,10 +1,18 @@
 """The same reply in the three streaming dialects: reasoning, text, two calls whose arguments interleave, usage."""
 
+from typing import TypeAlias
+
 from tests.unit.models.http_server import JsonBody
 
 THOUGHT = "Two orders."
 TEXT = ("Looking ", "both up.")
-CALLS = (("call_a", "get_order", ('{"order_id":', ' "A1"}')), ("call_b", "get_order", ('{"order_id":', ' "B2"}')))
+#: Id, name and the two pieces of the arguments.
+Calls: TypeAlias = tuple[tuple[str, str, tuple[str, str]], ...]
+
+CALLS: Calls = (
+    ("call_a", "get_order", ('{"order_id":', ' "A1"}')),
+    ("call_b", "get_order", ('{"order_id":', ' "B2"}')),
+)
 
 
 def openai_responses(model: str = "gpt-5-mini") -> list[JsonBody | str]:
@@ -84,7 +92,7 @@ def openai_responses(model: str = "gpt-5-mini") -> list[JsonBody | str]:
     return [{**event, "sequence_number": number} for number, event in enumerate(events)]
 
 
-def openai_chat(model: str = "gpt-5-mini") -> list[JsonBody | str]:
+def openai_chat(model: str = "gpt-5-mini", calls: Calls = CALLS) -> list[JsonBody | str]:
     def chunk(delta: JsonBody, finish: str | None = None) -> JsonBody:
         choice = {"index": 0, "delta": delta, "finish_reason": finish}
         return {
@@ -101,14 +109,14 @@ def openai_chat(model: str = "gpt-5-mini") -> list[JsonBody | str]:
         {
             "tool_calls": [
                 {"index": index, "id": id_, "type": "function", "function": {"name": name, "arguments": ""}}
-                for index, (id_, name, _) in enumerate(CALLS)
+                for index, (id_, name, _) in enumerate(calls)
             ]
         }
     ]
     deltas += [
         {"tool_calls": [{"index": index, "function": {"arguments": arguments[piece]}}]}
         for piece in (0, 1)
-        for index, (_, _, arguments) in enumerate(CALLS)
+        for index, (_, _, arguments) in enumerate(calls)
     ]
     usage = {
         "prompt_tokens": 1000,
@@ -119,7 +127,7 @@ def openai_chat(model: str = "gpt-5-mini") -> list[JsonBody | str]:
     }
     return [
         *(chunk(delta) for delta in deltas),
-        chunk({}, finish="tool_calls"),
+        chunk({}, finish="tool_calls" if calls else "stop"),
         {**chunk({}), "choices": [], "usage": usage},
         "[DONE]",
     ]
