@@ -1,7 +1,7 @@
 """The stores under test: memory, a SQLite file, a PostgreSQL schema."""
 
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -13,8 +13,8 @@ from signoff.adapters.stores.sql import SqlStore
 from signoff.ports.store import Store
 from tests.services import postgres_schema
 
-#: Makes another store on the same database, as another process would have it. Takes SqlStore's options.
-OpenAgain: TypeAlias = Callable[..., Any]
+#: Opens a store on the test's database, as another process would; takes SqlStore's options.
+OpenStore: TypeAlias = Callable[..., AbstractAsyncContextManager[SqlStore]]
 
 
 @pytest.fixture(scope="session")
@@ -34,7 +34,7 @@ def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def open_store(database_url: str) -> Callable[..., Any]:
+def open_store(database_url: str) -> OpenStore:
     """Opens stores on `database_url`: ``async with open_store(patience=…) as store``."""
 
     @asynccontextmanager
