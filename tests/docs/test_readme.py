@@ -65,11 +65,12 @@ def test_approval_with_curl(tmp_path: Path, runner: str) -> None:
             "set -euo pipefail",
             send,
             # `tail` follows the stream's file, so this returns once the card is there.
-            "grep -q -m1 approval-requested <(tail -n +1 -F stream.txt 2>/dev/null)",
+            "SEND=$!",
+            "grep -q -m1 approval-requested <(tail -n +1 --pid=$SEND -F stream.txt 2>/dev/null)",
             f"{inbox.strip()} > inbox.json",
             f'CALL=$({sys.executable} -c \'import json; print(json.load(open("inbox.json"))[0]["toolCallId"])\')',
             approve,
-            "wait",
+            "wait $SEND",
         ]
         text = "\n".join(script).replace("http://127.0.0.1:8000", demo.url)
         done = subprocess.run(

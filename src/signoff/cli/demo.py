@@ -1,6 +1,7 @@
 """`signoff demo`: the page, the API and a desk with something to approve."""
 
 import asyncio
+import os
 import signal
 import socket
 import webbrowser
@@ -46,7 +47,8 @@ def _listen(host: str, port: int) -> socket.socket:
     try:
         return socket.create_server((host, port), backlog=2048)
     except OSError as error:
-        raise ConfigurationError(f"cannot listen on {host}:{port}: {error.strerror}; try --port") from error
+        why = os.strerror(error.errno or 0)
+        raise ConfigurationError(f"cannot listen on {host}:{port}: {why}; try --port") from error
 
 
 async def _serve(api: FastAPI, listener: socket.socket, *, url: str, open_: bool) -> None:

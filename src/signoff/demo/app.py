@@ -88,8 +88,13 @@ class Page(StaticFiles):
 
 
 def build(*, database: str, durable: bool, model: str = DemoModel.name) -> FastAPI:
-    """The demo as an ASGI application: the page at ``/``, the API under ``/agent``."""
+    """The demo as an ASGI application: the page at ``/``, the API under ``/agent``.
+
+    Raises:
+        ConfigurationError: the model's name is unknown, its library or its key is missing.
+    """
     models: ModelCatalog = DemoModels()
+    models.model(model)  # a name that cannot work is told now, not in somebody's first answer
     desk = Agent(
         "desk",
         description="Looks things up, purges caches, refunds orders.",
