@@ -41,6 +41,15 @@ def may_decide_by_role(decider: Actor, call: Call) -> bool:
     return any(decider.holds(role) for role in allowed)
 
 
+def is_approver(policy: ApprovalPolicy, decider: Actor, call: Call) -> bool:
+    """Whether the policy lets `decider` decide. One that raises, or answers anything but True, says no."""
+    try:
+        return policy.can_decide(decider, call) is True
+    except Exception:  # noqa: BLE001  # in doubt about rights, refuse
+        _log.exception("the approval policy failed for call %s; refusing", call.id)
+        return False
+
+
 async def resolve_requirement(
     policy: ApprovalPolicy, call: Call, tool: ToolView, actor: Actor, thread: Thread
 ) -> Requirement:

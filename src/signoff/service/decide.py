@@ -1,13 +1,12 @@
 """Answer a card: one conditional write with its audit row and the run's signal."""
 
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import assert_never
 
-from signoff.approvals.requirement import may_decide_by_role
+from signoff.approvals.requirement import is_approver, may_decide_by_role
 from signoff.domain.actor import Actor
 from signoff.domain.approval import REQUESTER, Decision, Remembered, Verdict, Vote
 from signoff.domain.audit import AuditKind
@@ -32,8 +31,6 @@ from signoff.ports.store import CallChanges, Tx
 from signoff.service.deps import Deps
 from signoff.service.edit import Edited, check_edit
 from signoff.turn.card import approval_requested, signal_name
-
-_log = logging.getLogger("signoff.decide")
 
 VIA_LENGTH_MAX = 64
 
@@ -94,7 +91,7 @@ async def decide(deps: Deps, actor: Actor, request: DecisionRequest, *, by_port:
     edited = None
     if request.arguments is not None:
         call = await deps.store.read(lambda tx: _look(deps, tx, actor, request, by_port=by_port))
-        edited = await check_edit(deps, call, request.arguments)
+        edited = await check_edit(deps, actor, call, request.arguments, by_port=by_port)
     result = await deps.store.transact(
         f"decide:{request.verb.value}",
         lambda tx: _decide(deps, tx, actor, request, edited, by_port=by_port),
@@ -172,11 +169,7 @@ def _may_decide(deps: Deps, actor: Actor, call: Call) -> bool:
         return False
     if call.kind is ToolKind.ASK:
         return may_decide_by_role(actor, replace(call, approver=REQUESTER, widened=()))
-    try:
-        return deps.policy.can_decide(actor, call) is True
-    except Exception:  # noqa: BLE001  # in doubt about rights, refuse
-        _log.exception("the approval policy failed for call %s; refusing", call.id)
-        return False
+    return is_approver(deps.policy, actor, call)
 
 
 def _refusal(tx: Tx, call: Call, actor: Actor, request: DecisionRequest, now: datetime) -> SignoffError | None:
