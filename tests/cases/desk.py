@@ -1,0 +1,58 @@
+"""The tools that the cases use: each of them does something to the outside world that a test can count."""
+
+from typing import Unpack
+
+from signoff import Agent, Tool, ToolContext, define_tool
+from signoff.domain.jsonvalue import JsonObject
+from signoff.testing.outside import Bank, MailServer
+from signoff.tools.definition import ToolOptions
+
+
+def desk(*tools: object, max_steps: int = 8) -> Agent:
+    """The agent of most cases."""
+    return Agent("desk", instructions="Serve the customer.", tools=tools, max_steps=max_steps)
+
+
+def refund_tool(bank: Bank, **options: Unpack[ToolOptions]) -> Tool:
+    """An action that pays, each time it runs."""
+
+    async def refund(order: str, cents: int = 500) -> JsonObject:
+        return bank.refund(order, cents)
+
+    options["kind"] = "action"
+    return define_tool(refund, **options)
+
+
+def safe_refund_tool(bank: Bank) -> Tool:
+    """An action that may be repeated: the bank knows its key."""
+
+    async def refund(order: str, ctx: ToolContext, cents: int = 500) -> JsonObject:
+        return bank.refund(order, cents, key=ctx.idempotency_key)
+
+    return define_tool(refund, kind="action", idempotent=True)
+
+
+def mail_tool(mail: MailServer) -> Tool:
+    """An action whose effect can be counted but never undone."""
+
+    async def send_mail(to: str, text: str = "Hello") -> JsonObject:
+        return mail.send(to, text)
+
+    return define_tool(send_mail, kind="action")
+
+
+class Archive:
+    """Orders that a read looks up; counts how often it was asked."""
+
+    def __init__(self) -> None:
+        self.reads = 0
+
+    async def get_order(self, order: str) -> JsonObject:
+        """Look an order up."""
+        self.reads += 1
+        return {"order": order, "cents": 500}
+
+    @property
+    def tool(self) -> Tool:
+        """The read."""
+        return define_tool(self.get_order)
