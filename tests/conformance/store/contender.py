@@ -1,7 +1,7 @@
 """A process of its own that works on a store together with others. Run by `test_processes`.
 
-``python -m tests.conformance.store.contender <url> <name> <task>`` says ``ready``, waits for a line, does its task and
-prints the result as JSON.
+``python -m tests.conformance.store.contender <url> <name> <task> …`` says ``ready``, waits for a line, does its tasks
+and prints their results as JSON.
 """
 
 import asyncio
@@ -88,12 +88,12 @@ def note(tx: Tx, person: str) -> None:
 TASKS: dict[str, Callable[[SqlStore, str], Awaitable[int]]] = {"decide": decide, "claim": claim, "drive": drive}
 
 
-async def main(url: str, name: str, task: str) -> None:
+async def main(url: str, name: str, *tasks: str) -> None:
     store = SqlStore(url)
     await store.open()
     print("ready", flush=True)
     await asyncio.to_thread(sys.stdin.readline)
-    print(json.dumps(await TASKS[task](store, name)), flush=True)
+    print(json.dumps([await TASKS[task](store, name) for task in tasks]), flush=True)
     await store.close()
 
 

@@ -12,54 +12,48 @@ from tests.conformance.store.rows import a_call, a_run, a_thread, insert
 from tests.conformance.store.test_records import assert_is_chain
 
 
-async def contend(url: str, task: str, *, processes: int = 2) -> list[int]:
-    """What each process says, all having begun at the same moment."""
+async def contend(url: str, *tasks: str) -> list[list[int]]:
+    """What each of two processes says to each task, both having begun at the same moment."""
     contenders = [
         await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "tests.conformance.store.contender", url, f"p{n}", task),
+            *(sys.executable, "-m", "tests.conformance.store.contender", url, name, *tasks),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
         )
-        for n in range(processes)
+        for name in ("p0", "p1")
     ]
     for contender in contenders:
         assert contender.stdout is not None
         assert await contender.stdout.readline() == b"ready\n"
     answers = await asyncio.gather(*(contender.communicate(b"go\n") for contender in contenders))
-    assert [contender.returncode for contender in contenders] == [0] * processes
-    return [int(json.loads(answer)) for answer, _ in answers]
+    assert [contender.returncode for contender in contenders] == [0, 0]
+    return [json.loads(answer) for answer, _ in answers]
 
 
-async def test_of_twenty_decisions_in_two_processes_one_wins(database_url: str, open_store: OpenStore) -> None:
+async def test_of_twenty_decisions_and_claims_in_two_processes_one_wins(
+    database_url: str, open_store: OpenStore
+) -> None:
     async with open_store() as store:
-        await insert(store, a_run(), a_call("call_1"))
+        await insert(store, a_thread(), a_run(), a_call("call_1"))
 
-        won = await contend(database_url, "decide")
+        (decided_0, claimed_0), (decided_1, claimed_1) = await contend(database_url, "decide", "claim")
 
         call = await store.read(lambda tx: tx.call("call_1"))
         chain = await store.read(lambda tx: tx.audit(tenant="acme"))
-    assert sum(won) == 1
+        thread = await store.read(lambda tx: tx.thread("thread_1"))
+    assert decided_0 + decided_1 == 1
     assert call is not None
     assert [entry.actor_id for entry in chain] == [call.decided_by]
-
-
-async def test_of_twenty_claims_in_two_processes_one_wins(database_url: str, open_store: OpenStore) -> None:
-    async with open_store() as store:
-        await insert(store, a_thread())
-
-        won = await contend(database_url, "claim")
-
-        thread = await store.read(lambda tx: tx.thread("thread_1"))
-    assert sum(won) == 1
+    assert claimed_0 + claimed_1 == 1
     assert thread is not None
     assert thread.active_run_id is not None
-    assert thread.active_run_id.startswith(f"p{won.index(1)}_")
+    assert thread.active_run_id.startswith("p0" if claimed_0 else "p1")
 
 
 async def test_a_hundred_runs_in_two_processes_all_end_well(database_url: str, open_store: OpenStore) -> None:
     """C56: nobody sees "database is locked", and what they share stays whole."""
     async with open_store() as store:
-        assert await contend(database_url, "drive") == [RUNS, RUNS]
+        assert await contend(database_url, "drive") == [[RUNS], [RUNS]]
 
         ended = await store.read(lambda tx: tx.runs(status=RunStatus.COMPLETED, limit=1000))
         chain = await store.read(lambda tx: tx.audit(tenant="acme"))
