@@ -13,6 +13,7 @@ from fastapi import FastAPI
 from signoff import ActorQuota, Agent, HeaderActorResolver, Persona, Requirement, Signoff, ask, tool
 from signoff.demo.model import DemoModel
 from signoff.http.identity import ActorResolver
+from signoff.ports.policy import ApprovalPolicy
 from signoff.testing.clock import FakeClock
 
 ROLES = {"USER"}
@@ -40,6 +41,7 @@ class Desk:
         *,
         actor: ActorResolver | None = None,
         quota: ActorQuota | None = None,
+        policy: ApprovalPolicy | None = None,
         adonis: bool = True,
         production: bool = True,
         keep_alive: timedelta = timedelta(seconds=10),
@@ -78,6 +80,7 @@ class Desk:
             actor=actor,
             durable=False,
             quota=quota,
+            policy=policy,
             inbox_role="INBOX",
             clock=self.clock,
         )

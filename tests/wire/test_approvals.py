@@ -8,8 +8,13 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.wire.conftest import Served
-from tests.wire.desk import ADMIN, ANA, BO, TTL, Reader
+from signoff import Actor, Requirement
+from signoff.approvals.requirement import DefaultPolicy
+from signoff.domain.call import Call
+from signoff.domain.thread import Thread
+from signoff.ports.policy import ToolView
+from tests.wire.conftest import Served, serve
+from tests.wire.desk import ADMIN, ANA, BO, TTL, Reader, a_desk
 
 
 @asynccontextmanager
@@ -353,3 +358,31 @@ async def test_a_remembered_approval_asks_no_more(served: Served) -> None:
     settled = next(block.data for block in again.seen if block.kind == "approval-settled")
     assert (settled["decidedVia"], settled["remember"]) == ("remembered", True)
     assert served.desk.did == ["users", "sessions"]
+
+
+class TwoOfUs(DefaultPolicy):
+    """Two people who hold USER must say yes."""
+
+    def requirement_for(self, call: Call, tool: ToolView, actor: Actor, thread: Thread) -> Requirement:
+        """See `ports.policy.ApprovalPolicy`."""
+        return Requirement(approver="USER", quorum=2)
+
+
+async def test_a_quorum_is_counted_on_the_stream_in_the_answer_and_in_the_inbox() -> None:
+    async with serve(a_desk(policy=TwoOfUs())) as served, parked(served) as reader:
+        before = (await served.http.get("/approvals/mine")).json()[0]["quorum"]
+        first = await decide(served, "approve", reader)
+        again = await decide(served, "approve", reader)
+        await reader.until("approval-requested")
+        told = reader.seen[-1].data["quorum"]
+        between = (await served.http.get("/approvals", headers=ADMIN)).json()["items"][0]["quorum"]
+        assert served.desk.did == []
+        second = await decide(served, "approve", reader, headers=BO)
+        await reader.rest()
+        assert served.desk.did == ["users"]
+
+    assert before == {"needed": 2, "have": 0}
+    assert first.json() == {"ok": True, "quorum": {"needed": 2, "have": 1}}
+    assert (again.status_code, again.json()["code"]) == (409, "already_decided")
+    assert told == between == {"needed": 2, "have": 1}
+    assert second.json() == {"ok": True, "quorum": {"needed": 2, "have": 2}}

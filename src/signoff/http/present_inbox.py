@@ -1,5 +1,6 @@
 """Cards that wait for a person, as an inbox shows them (WIRE 6.5 and 11)."""
 
+from collections.abc import Mapping, Sequence
 from typing import NotRequired
 
 from typing_extensions import TypedDict  # pydantic wants this one before Python 3.12
@@ -78,8 +79,8 @@ class BatchResults(TypedDict):
     results: list[BatchResult]
 
 
-def pending_call(call: Call) -> PendingCall:
-    """`call`, which waits for a person, as its card."""
+def pending_call(call: Call, *, votes: int = 0) -> PendingCall:
+    """`call`, which waits for a person, as its card; so many have said yes already."""
     card = PendingCall(
         toolCallId=call.id,
         toolName=call.name,
@@ -103,6 +104,8 @@ def pending_call(call: Call) -> PendingCall:
         card["target"] = call.target
     if call.digest is not None:
         card["digest"] = call.digest
+    if call.quorum > 1:
+        card["quorum"] = QuorumView(needed=call.quorum, have=votes)
     if call.in_doubt is not None:
         card["inDoubt"] = call.in_doubt
     if call.request is not None:
@@ -110,9 +113,14 @@ def pending_call(call: Call) -> PendingCall:
     return card
 
 
-def pending_page(page: CardPage) -> PendingPage:
-    """`page` of an inbox."""
-    view = PendingPage(items=[pending_call(call) for call in page.cards], total=page.total)
+def pending_calls(cards: Sequence[Call], votes: Mapping[str, int]) -> list[PendingCall]:
+    """`cards` with their `votes`, keyed by call."""
+    return [pending_call(call, votes=votes.get(call.id, 0)) for call in cards]
+
+
+def pending_page(page: CardPage, votes: Mapping[str, int]) -> PendingPage:
+    """`page` of an inbox, with the `votes` on its cards."""
+    view = PendingPage(items=pending_calls(page.cards, votes), total=page.total)
     if page.next_cursor is not None:
         view["nextCursor"] = page.next_cursor
     return view

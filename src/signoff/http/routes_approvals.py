@@ -18,13 +18,13 @@ from signoff.http.present_inbox import (
     DecisionAccepted,
     PendingCall,
     PendingPage,
-    pending_call,
+    pending_calls,
     pending_page,
 )
 from signoff.http.problems import problem_of, responses
 from signoff.ports.store import CardFilter
 from signoff.service.decide import Decided, DecisionRequest, Verb, decide, decide_many
-from signoff.service.read import all_cards, my_cards
+from signoff.service.read import all_cards, my_cards, votes_on
 
 TOTAL_HEADER = "X-Total-Count"
 CURSOR_HEADER = "X-Next-Cursor"
@@ -74,7 +74,7 @@ def add_approval_routes(router: APIRouter, door: Door) -> None:
         headers = {TOTAL_HEADER: str(page.total)}
         if page.next_cursor is not None:
             headers[CURSOR_HEADER] = page.next_cursor
-        return reply([pending_call(call) for call in page.cards], headers=headers)
+        return reply(pending_calls(page.cards, await votes_on(door.deps, page.cards)), headers=headers)
 
     @router.get("/approvals", responses=responses(400, 403, ok=PendingPage))
     async def list_approvals(
@@ -94,7 +94,8 @@ def add_approval_routes(router: APIRouter, door: Door) -> None:
             agent=agent,
             deadline_before=None if due is None else instant_of(due, field="due"),
         )
-        return reply(pending_page(await all_cards(door.deps, actor, filter_, cursor=cursor, limit=limit)))
+        page = await all_cards(door.deps, actor, filter_, cursor=cursor, limit=limit)
+        return reply(pending_page(page, await votes_on(door.deps, page.cards)))
 
 
 def _add_decision_route(router: APIRouter, door: Door, verb: Verb) -> None:

@@ -131,6 +131,14 @@ async def all_cards(deps: Deps, actor: Actor, filter_: CardFilter, *, cursor: st
     return await deps.store.read(lambda tx: tx.open_cards(own_tenant, cursor=cursor, limit=_page_size(limit)))
 
 
+async def votes_on(deps: Deps, cards: Sequence[Call]) -> dict[str, int]:
+    """How many people have said yes to each of `cards` that needs more than one."""
+    shared = [card.id for card in cards if card.quorum > 1]
+    if not shared:
+        return {}
+    return await deps.store.read(lambda tx: {call_id: len(tx.votes_of(call_id)) for call_id in shared})
+
+
 async def call_of(deps: Deps, actor: Actor, call_id: str) -> Call:
     """One call, its card included, for its owner or approver. Raises `NotFound`, `Forbidden`."""
     call = await deps.store.read(lambda tx: tx.call(call_id))
