@@ -4,7 +4,10 @@ import sys
 
 import typer
 
+from signoff.cli import runs
 from signoff.cli.demo import demo
+from signoff.cli.migrate import migrate
+from signoff.cli.replay_check import replay_check
 from signoff.errors import SignoffError
 
 app = typer.Typer(
@@ -16,11 +19,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command()(demo)
-
-
-@app.callback()
-def _root() -> None:
-    """Keeps `demo` a verb while it is the only one."""
+app.command()(migrate)
+app.command("replay-check")(replay_check)
+app.add_typer(runs.app)
 
 
 def main() -> None:

@@ -15,6 +15,9 @@ from signoff.ports.store import Tx
 
 T = TypeVar("T")
 
+#: How many positions each branch of a `parallel` has for itself, right after the `parallel`'s own.
+BRANCH_POSITIONS = 1024
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retry:
@@ -271,8 +274,11 @@ class Engine(Protocol):
         """Serve tasks of this worker group here."""
         ...
 
-    async def open(self, observer: RunObserver) -> None:
+    async def open(self, observer: RunObserver, *, drive: bool = True) -> None:
         """Connect and begin to drive runs: pending ones, ones whose wait is settled, ones whose worker died.
+
+        Without `drive` nothing is executed here; runs can be started, signalled and cancelled all the same, and
+        are driven by a process that drives.
 
         Reads an index, not the parked runs. One broken run is set aside, the rest goes on.
         """

@@ -4,9 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
-from signoff.domain.jsonvalue import JsonObject
+from signoff.domain.jsonvalue import Json, JsonObject
 
 
 class EventName(StrEnum):
@@ -19,7 +19,9 @@ class EventName(StrEnum):
     TOOL_RETRY = "tool.retry"
     QUOTA_EXCEEDED = "quota.exceeded"
     APPROVAL_REQUESTED = "approval.requested"
+    APPROVAL_ESCALATED = "approval.escalated"
     APPROVAL_SETTLED = "approval.settled"
+    NOTIFICATION_FAILED = "notification.failed"
     RUN_FAILED = "run.failed"
     RUN_FINISHED = "run.finished"
     ENGINE_FALLBACK = "engine.fallback"
@@ -38,3 +40,15 @@ class Event:
 
 
 Subscriber: TypeAlias = Callable[[Event], None]
+
+
+class EventBus(Protocol):
+    """Where events are told, and heard."""
+
+    def emit(self, name: EventName, *, run_id: str | None = None, thread_id: str | None = None, **data: Json) -> None:
+        """Tell the subscribers now."""
+        ...
+
+    def subscribe(self, subscriber: Subscriber) -> None:
+        """Call `subscriber` with every event from now on."""
+        ...

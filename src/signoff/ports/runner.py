@@ -28,9 +28,7 @@ class Runner(Protocol):
         """Drive this run, whose row was inserted in the same transaction."""
         ...
 
-    def signal(
-        self, tx: Tx, run_id: str, name: str, payload: JsonObject, *, dedup_key: str
-    ) -> SignalOutcome:
+    def signal(self, tx: Tx, run_id: str, name: str, payload: JsonObject, *, dedup_key: str) -> SignalOutcome:
         """Hand a decision to the run that waits, or will wait, for it."""
         ...
 

@@ -93,7 +93,10 @@ class IdempotencyRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CardFilter:
-    """Which open cards. None means any. `deadline_before` selects cards whose deadline is earlier."""
+    """Which open cards. None means any. `deadline_before` selects cards whose deadline is earlier.
+
+    `open_at` leaves out cards whose deadline has come by then, whether or not somebody closed them yet (C11).
+    """
 
     tenant: str
     actor_id: str | None = None
@@ -101,6 +104,7 @@ class CardFilter:
     agent: str | None = None
     requested_before: datetime | None = None
     deadline_before: datetime | None = None
+    open_at: datetime | None = None
 
 
 class CardOrder(StrEnum):
@@ -121,7 +125,10 @@ class CardPage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutboxEntry:
-    """A notification that must be delivered at least once. `payload` says what; `due_at` when to try next."""
+    """A notification that must be delivered at least once. `payload` says what; `due_at` when to try next.
+
+    `notifier` names who delivers it; None: it is still to be handed to each one there is.
+    """
 
     id: str
     tenant: str
@@ -132,6 +139,7 @@ class OutboxEntry:
     due_at: datetime
     delivered_at: datetime | None = None
     last_error: str | None = None
+    notifier: str | None = None
 
 
 class Tx(Protocol):

@@ -1,13 +1,13 @@
 """Runs each turn as a workflow of the durable engine: the same loop, over a `Context` with a journal."""
 
 from signoff.domain.jsonvalue import Json, JsonObject
-from signoff.domain.run import Run, RunStatus
-from signoff.ports.engine import Context, Engine, EngineStatus, SignalOutcome
+from signoff.domain.run import Run
+from signoff.ports.engine import Context, Engine, SignalOutcome
 from signoff.ports.store import Tx
+from signoff.runners.settler import Settler
 from signoff.turn import settle
 from signoff.turn.delegate import WORKFLOW
 from signoff.turn.deps import TurnDeps
-from signoff.turn.failure import wire_code
 from signoff.turn.input import TurnInput
 from signoff.turn.llm import ModelCalls
 from signoff.turn.loop import run_turn
@@ -15,20 +15,21 @@ from signoff.turn.tool_calls import ToolCalls
 
 
 class DurableRunner:
-    """Joins loop and engine, and settles rows when the engine ends a run (it is the engine's observer)."""
+    """Joins loop and engine. Without `drive` this process takes part, but executes nothing."""
 
     durable = True
 
-    def __init__(self, deps: TurnDeps, engine: Engine) -> None:
+    def __init__(self, deps: TurnDeps, engine: Engine, *, drive: bool = True) -> None:
         self._deps = deps
         self._engine = engine
+        self._drive = drive
         engine.register(WORKFLOW, self._body)
         engine.serve("llm", ModelCalls(deps))
         engine.serve("tool", ToolCalls(deps))
 
     async def open(self) -> None:
         """See `ports.runner.Runner`."""
-        await self._engine.open(self)
+        await self._engine.open(Settler(self._deps), drive=self._drive)
 
     async def close(self) -> None:
         """See `ports.runner.Runner`. Runs go on in the next process."""
@@ -54,27 +55,3 @@ class DurableRunner:
 
     async def _body(self, ctx: Context, input_: JsonObject) -> Json:
         return await run_turn(ctx, self._deps, TurnInput.from_json(input_))
-
-    # --- as the engine's observer ---------------------------------------------------------------------------
-
-    def ended(self, tx: Tx, run_id: str, status: EngineStatus, error: BaseException | None, error_text: str) -> None:
-        """See `ports.engine.RunObserver`."""
-        run = tx.run(run_id)
-        if run is None or run.status.is_terminal:
-            return
-        if status is EngineStatus.CANCELLED:
-            settle.cancel(tx, run, deps=self._deps)
-            return
-        settle.fail(
-            tx, run, deps=self._deps, code=wire_code(error), text=error_text or "the workers that ran this turn died"
-        )
-
-    def parked(self, tx: Tx, run_id: str, parked: bool) -> None:
-        """See `ports.engine.RunObserver`."""
-        tx.change_run(run_id, parked=parked)
-
-    def reopened(self, tx: Tx, run_id: str) -> None:
-        """An operator drives a failed run again: its row is active, and it holds its thread if that is free."""
-        run = tx.run(run_id)
-        if run is not None and run.status is RunStatus.FAILED and tx.reopen_run(run_id):
-            tx.claim_thread(run.thread_id, run_id)

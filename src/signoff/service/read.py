@@ -114,7 +114,7 @@ async def quota_windows(deps: Deps, actor: Actor) -> list[QuotaWindow]:
 
 async def my_cards(deps: Deps, actor: Actor, *, cursor: str | None = None, limit: int = 100) -> CardPage:
     """Open cards of the actor's own runs, oldest first. Raises `InvalidInput`."""
-    mine = CardFilter(tenant=actor.tenant, actor_id=actor.id)
+    mine = CardFilter(tenant=actor.tenant, actor_id=actor.id, open_at=deps.clock.now())
     return await deps.store.read(lambda tx: tx.open_cards(mine, cursor=cursor, limit=_page_size(limit)))
 
 
@@ -127,7 +127,7 @@ async def all_cards(deps: Deps, actor: Actor, filter_: CardFilter, *, cursor: st
     """
     if deps.inbox_role is None or not actor.holds(deps.inbox_role):
         raise Forbidden("you may not see other people's requests")
-    own_tenant = replace(filter_, tenant=actor.tenant)
+    own_tenant = replace(filter_, tenant=actor.tenant, open_at=deps.clock.now())
     return await deps.store.read(lambda tx: tx.open_cards(own_tenant, cursor=cursor, limit=_page_size(limit)))
 
 

@@ -362,6 +362,15 @@ class Books:
             )
             if deps.notifies:
                 tell_escalated(tx, call, kind=told, rung=number, role=rung.role, now=now)
+            deps.events.emit_on_commit(
+                tx,
+                EventName.APPROVAL_ESCALATED,
+                run_id=call.run_id,
+                thread_id=call.thread_id,
+                call_id=call.id,
+                tool=call.name,
+                action=told,
+            )
             return None
 
         return write

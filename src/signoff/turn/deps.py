@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 from datetime import timedelta
+from typing import Protocol
 
 from signoff.agents.registry import AgentRegistry
 from signoff.ports.clock import Clock
@@ -33,6 +34,21 @@ class TurnSettings:
     depth_max: int = 5
     repeats_max: int = 1
     children_max: int = 16
+
+
+class SettleDeps(Protocol):
+    """The little that settling a run needs: operators settle runs without an application at hand."""
+
+    @property
+    def clock(self) -> Clock: ...
+
+    @property
+    def events(self) -> Events: ...
+
+    @property
+    def notifies(self) -> bool:
+        """Whether closed cards are told to those who were notified of them."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,31 +5,64 @@ from typing import assert_never
 
 from signoff.domain import frame
 from signoff.domain.audit import AuditKind
-from signoff.domain.call import LIVE, OPEN, Call, CallStatus
+from signoff.domain.call import LIVE, OPEN, Call, CallStatus, ToolKind
 from signoff.domain.frame import Frame
 from signoff.domain.run import Run, RunStatus
 from signoff.ports.events import EventName
 from signoff.ports.store import Tx
-from signoff.turn.deps import TurnDeps
+from signoff.turn.deps import SettleDeps
 from signoff.turn.outbox import tell_settled
 
 CANCELLED_TEXT = "cancelled"
 NEVER_COMPLETED_TEXT = "never completed: the turn ended first"
 
 
-def complete(tx: Tx, run: Run, *, deps: TurnDeps, frames: list[Frame]) -> bool:
+def complete(tx: Tx, run: Run, *, deps: SettleDeps, frames: list[Frame]) -> bool:
     """The turn ended well; `frames` are its last ones. False: it had ended before, nothing was written."""
     return _end(tx, run, RunStatus.COMPLETED, deps=deps, frames=frames, code=None, text=None)
 
 
-def cancel(tx: Tx, run: Run, *, deps: TurnDeps) -> bool:
+def cancel(tx: Tx, run: Run, *, deps: SettleDeps) -> bool:
     """The turn was stopped: open calls become cancelled, the last frame says so. False: it had ended before."""
     return _end(tx, run, RunStatus.CANCELLED, deps=deps, frames=[], code=None, text=None)
 
 
-def fail(tx: Tx, run: Run, *, deps: TurnDeps, code: str, text: str) -> bool:
+def fail(tx: Tx, run: Run, *, deps: SettleDeps, code: str, text: str) -> bool:
     """The turn died: what it had put to people becomes failed. False: it had ended before."""
     return _end(tx, run, RunStatus.FAILED, deps=deps, frames=[], code=code, text=text)
+
+
+def reopen(tx: Tx, run: Run) -> bool:
+    """Take back a failure, for an operator's retry: row, thread, cards and stream are as before it.
+
+    False: the run had not failed. The thread is held again unless another run holds it by now.
+    """
+    if run.status is not RunStatus.FAILED or not tx.reopen_run(run.id):
+        return False
+    tx.claim_thread(run.thread_id, run.id)
+    for call in tx.calls_of_run(run.id):
+        if call.status is CallStatus.FAILED and call.error == NEVER_COMPLETED_TEXT:
+            tx.change_call(
+                call.id,
+                expect=frozenset({CallStatus.FAILED}),
+                status=_status_before(call),
+                error=None,
+                output=None,
+                ended_at=None,
+            )
+    if run.stream_id == run.id and run.attempt_seq is not None:
+        tx.withdraw(run.stream_id, from_seq=run.attempt_seq)
+        tx.change_run(run.id, attempt_seq=None)
+    return True
+
+
+def _status_before(call: Call) -> CallStatus:
+    asks = call.approver is not None or call.request is not None
+    if not asks:
+        return CallStatus.APPROVED if call.kind is ToolKind.ACTION else CallStatus.RUNNING
+    if call.in_doubt is not None and call.decided_at is None:
+        return CallStatus.IN_DOUBT
+    return CallStatus.PENDING if call.decided_by is None else CallStatus.APPROVED
 
 
 def _end(
@@ -37,7 +70,7 @@ def _end(
     run: Run,
     status: RunStatus,
     *,
-    deps: TurnDeps,
+    deps: SettleDeps,
     frames: list[Frame],
     code: str | None,
     text: str | None,
@@ -60,7 +93,10 @@ def _end(
             assert_never(status)
     # Release before the terminal frame: whoever reads it sends the next message at once.
     tx.release_thread(run.thread_id, run.id)
-    tx.emit(run.stream_id, closing)
+    last = tx.emit(run.stream_id, closing)
+    if status is RunStatus.FAILED and not nested:
+        # Where the ending begins on the stream: an operator's retry withdraws it.
+        tx.change_run(run.id, attempt_seq=last - len(closing) + 1)
     name = EventName.RUN_FAILED if status is RunStatus.FAILED else EventName.RUN_FINISHED
     deps.events.emit_on_commit(
         tx, name, run_id=run.id, thread_id=run.thread_id, agent=run.agent, status=status.value, code=code
@@ -68,7 +104,7 @@ def _end(
     return True
 
 
-def _settle_calls(tx: Tx, run: Run, status: RunStatus, *, deps: TurnDeps, now: datetime) -> list[Frame]:
+def _settle_calls(tx: Tx, run: Run, status: RunStatus, *, deps: SettleDeps, now: datetime) -> list[Frame]:
     """Give every live call of the run a final status; its frames end what the stream had announced."""
     final, text = (
         (CallStatus.CANCELLED, CANCELLED_TEXT)

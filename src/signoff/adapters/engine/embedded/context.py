@@ -5,22 +5,19 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from datetime import datetime
 from typing import Generic, Never, TypeVar
 
-from signoff.adapters.engine.embedded import journal
 from signoff.adapters.engine.embedded.codec import NULL, failure_of, load_value, step_failed, store_value
 from signoff.adapters.engine.embedded.connection import connection_of
-from signoff.adapters.engine.embedded.dispatching import dispatch
 from signoff.adapters.engine.embedded.execution import Execution
 from signoff.adapters.engine.embedded.journal import Entry, Kind, Mark, State
 from signoff.adapters.engine.embedded.waiting import ChildPlan, WaitPlan, join_child, start_detached, wait
 from signoff.domain.jsonvalue import Json, JsonObject, encode
 from signoff.errors import ContinueAsNew, PositionsExhausted, RunSuspended, StoreBusy, control_flow
-from signoff.ports.engine import Context, Retry, Task
+from signoff.ports.engine import BRANCH_POSITIONS, Context, Retry, Task
 from signoff.ports.store import Tx
 
 T = TypeVar("T")
 
-#: Positions of a branch of `parallel`.
-BLOCK = 1024
+BLOCK = BRANCH_POSITIONS
 
 #: The last position of a run's main line; as far as JavaScript and every database count exactly.
 POSITION_MAX = 2**53 - 1
@@ -85,7 +82,9 @@ class EmbeddedContext:
     def dispatch(self, name: str, task: Task, *, retry: Retry) -> Awaitable[Json]:
         """See `ports.engine.Context`."""
         position, entry = self._take(Kind.DISPATCH, name)
-        return Later(self._execution, lambda: dispatch(self._execution, position, entry, name, task, retry))
+        dispatch = self._execution.services.dispatch
+        work = lambda: self._suspending(dispatch(self._execution, position, entry, name, task, retry))  # noqa: E731
+        return Later(self._execution, work)
 
     def wait_for_signal(self, name: str, *, deadline: datetime | None = None) -> Awaitable[Json]:
         """See `ports.engine.Context`."""
@@ -212,8 +211,7 @@ class EmbeddedContext:
                 mark = Mark(position=position, kind=Kind.RECORD, name=name, state=State.DONE, body=body, at=at)
                 # Last, so that one statement both asks whether the run is still ours and writes the checkpoint:
                 # if it is not, what `write` did rolls back with it.
-                if not journal.append(connection_of(tx), hold, mark):
-                    raise journal.refusal(connection_of(tx), hold)
+                hold.append(connection_of(tx), mark)
                 return body
 
             return load_value(await execution.commit(name, work))

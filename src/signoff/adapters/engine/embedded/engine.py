@@ -4,6 +4,7 @@ from datetime import datetime, timedelta
 
 from signoff.adapters.engine.embedded import journal, operators, runs
 from signoff.adapters.engine.embedded.connection import connection_of
+from signoff.adapters.engine.embedded.dispatching import dispatch
 from signoff.adapters.engine.embedded.driver import Driver
 from signoff.adapters.engine.embedded.execution import Services
 from signoff.adapters.engine.embedded.groups import Groups
@@ -47,6 +48,7 @@ class EmbeddedEngine:
         self._store = store
         self._clock = clock
         self._namespace = namespace
+        self._drives = False
         self._bodies: dict[str, Body] = {}
         limits = limits or EngineLimits()
         owner = ids.new("worker")
@@ -60,7 +62,13 @@ class EmbeddedEngine:
             announce_cancel=self._announce_cancel,
         )
         services = Services(
-            store=store, clock=clock, ids=ids, limits=limits, groups=self._groups, lifecycle=self._lifecycle
+            store=store,
+            clock=clock,
+            ids=ids,
+            limits=limits,
+            groups=self._groups,
+            lifecycle=self._lifecycle,
+            dispatch=dispatch,
         )
         self._driver = Driver(services, self._bodies, owner=owner, arm=self._arm)
         self._sweeper = Sweeper(services, self._driver, owner=owner, namespace=namespace)
@@ -73,11 +81,13 @@ class EmbeddedEngine:
         """See `ports.engine.Engine`."""
         self._groups.serve(group, handler)
 
-    async def open(self, observer: RunObserver) -> None:
+    async def open(self, observer: RunObserver, *, drive: bool = True) -> None:
         """See `ports.engine.Engine`. The store must be open."""
         self._lifecycle.observer = observer
-        self._driver.open()
-        self._sweeper.open()
+        self._drives = drive
+        if drive:
+            self._driver.open()
+            self._sweeper.open()
 
     async def drain(self, timeout: timedelta = DRAIN) -> None:
         """See `ports.engine.Engine`. After `timeout` what still runs is cancelled and its run let go.
@@ -85,9 +95,11 @@ class EmbeddedEngine:
         A run that was let go is pending: the next process takes it at once, and no crash is counted. An action that
         was executing keeps its started mark, so it is in doubt then.
         """
-        await self._sweeper.stop_looking()
-        await self._driver.drain(timeout)
-        await self._sweeper.close()
+        if self._drives:
+            await self._sweeper.stop_looking()
+            await self._driver.drain(timeout)
+            await self._sweeper.close()
+            self._drives = False
         # Behind everything that was submitted without waiting: once this has committed, nothing is left to write.
         await self._store.transact("engine:drained", lambda tx: None)  # noqa: ARG005
         self._lifecycle.observer = None
