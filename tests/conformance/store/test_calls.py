@@ -176,6 +176,8 @@ async def test_open_cards_are_filtered(store: Store) -> None:
     assert await ids(requested_before=at(3)) == ("5", 1)
     assert await ids(deadline_before=at(60)) == ("", 0)
     assert await ids(deadline_before=at(61)) == ("6", 1)
+    assert await ids(open_at=at(59)) == ("512346", 6)
+    assert await ids(open_at=at(60)) == ("51234", 5)
     assert await ids(actor_id="ana", tool="refund", agent="desk", deadline_before=at(61)) == ("6", 1)
 
 

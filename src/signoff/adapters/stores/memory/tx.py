@@ -428,6 +428,7 @@ class MemoryTx:
                 and filter_.agent in (None, call.agent_name)
                 and (filter_.requested_before is None or call.created_at < filter_.requested_before)
                 and (filter_.deadline_before is None or _is_before(call.expires_at, filter_.deadline_before))
+                and (filter_.open_at is None or call.expires_at is None or filter_.open_at < call.expires_at)
             ):
                 yield call
 

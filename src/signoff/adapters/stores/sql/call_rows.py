@@ -58,6 +58,7 @@ _FILTERS: dict[str, ColumnElement[bool]] = {
     "agent": calls.c.agent_name == bindparam("agent"),
     "requested_before": calls.c.created_at < bindparam("requested_before"),
     "deadline_before": calls.c.expires_at < bindparam("deadline_before"),
+    "open_at": or_(calls.c.expires_at.is_(None), calls.c.expires_at > bindparam("open_at")),
 }
 _ORDERS: dict[CardOrder, ColumnElement[datetime]] = {
     CardOrder.OLDEST: calls.c.created_at,
