@@ -8,6 +8,7 @@ from typing import Protocol, Unpack
 
 import pytest
 
+from signoff.adapters.stores.sql.batch import CommitFaults
 from signoff.testing.outside import Bank, MailServer
 from signoff.testing.stores import StoreFactory, memory_stores, sql_stores
 from signoff.testing.world import Options, Script, World
@@ -30,12 +31,17 @@ INLINE = [Runner(durable=False, rows="memory"), Runner(durable=False, rows="sqli
 DURABLE = [Runner(durable=True, rows="sqlite")]
 RUNNERS = [*INLINE, *DURABLE]
 
+#: The file of the SQLite worlds, in the test's `tmp_path`.
+DATABASE = "signoff.db"
+
 
 class NewWorld(Protocol):
     """Makes and starts a world; it is closed after the test."""
 
-    async def __call__(self, *tools: object, script: Script = ..., **options: Unpack[Options]) -> World:
-        """`tools` are the desk's, unless `agents` are given."""
+    async def __call__(
+        self, *tools: object, script: Script = ..., faults: CommitFaults | None = ..., **options: Unpack[Options]
+    ) -> World:
+        """`tools` are the desk's, unless `agents` are given; `faults` see `testing.stores`."""
         ...
 
 
@@ -87,9 +93,14 @@ def mail() -> MailServer:
 
 
 def _maker(runner: Runner, home: Path, cleanup: AsyncExitStack) -> NewWorld:
-    async def make(*tools: object, script: Script = ("Done.",), **options: Unpack[Options]) -> World:
+    async def make(
+        *tools: object,
+        script: Script = ("Done.",),
+        faults: CommitFaults | None = None,
+        **options: Unpack[Options],
+    ) -> World:
         options.setdefault("agents", [desk(*tools)])
-        stores = _stores(runner, home, cleanup)
+        stores = _stores(runner, home, cleanup, faults)
         world = World(stores, durable="strict" if runner.durable else False, script=script, **options)
         await world.start()
         cleanup.push_async_callback(world.close)
@@ -98,11 +109,11 @@ def _maker(runner: Runner, home: Path, cleanup: AsyncExitStack) -> NewWorld:
     return make
 
 
-def _stores(runner: Runner, home: Path, cleanup: AsyncExitStack) -> StoreFactory:
+def _stores(runner: Runner, home: Path, cleanup: AsyncExitStack, faults: CommitFaults | None) -> StoreFactory:
     match runner.rows:
         case "memory":
             return memory_stores()
         case "sqlite":
-            return sql_stores(f"sqlite:///{home / 'signoff.db'}")
+            return sql_stores(f"sqlite:///{home / DATABASE}", faults=faults)
         case _:
-            return sql_stores(cleanup.enter_context(postgres_schema("cases")))
+            return sql_stores(cleanup.enter_context(postgres_schema("cases")), faults=faults)

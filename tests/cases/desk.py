@@ -4,7 +4,7 @@ from typing import Unpack
 
 from signoff import Agent, Tool, ToolContext, define_tool
 from signoff.domain.jsonvalue import JsonObject
-from signoff.testing.outside import Bank, MailServer
+from signoff.testing.outside import Bank, Gate, MailServer
 from signoff.tools.definition import ToolOptions
 
 
@@ -17,6 +17,17 @@ def refund_tool(bank: Bank, **options: Unpack[ToolOptions]) -> Tool:
     """An action that pays, each time it runs."""
 
     async def refund(order: str, cents: int = 500) -> JsonObject:
+        return bank.refund(order, cents)
+
+    options["kind"] = "action"
+    return define_tool(refund, **options)
+
+
+def gated_refund_tool(bank: Bank, gate: Gate, **options: Unpack[ToolOptions]) -> Tool:
+    """An action that pays once the gate has let it pass."""
+
+    async def refund(order: str, cents: int = 500) -> JsonObject:
+        await gate.passage()
         return bank.refund(order, cents)
 
     options["kind"] = "action"
