@@ -84,7 +84,7 @@ async def test_changed_arguments_are_what_runs(page: Page) -> None:
     await send(page, "purge everything")
     await page.get_by_role("button", name="Change the arguments").click()
     await page.get_by_label("Arguments as JSON").fill('{"key": "homepage"}')
-    await page.get_by_role("button", name="Approve").click()
+    await page.get_by_role("button", name="Approve as changed").click()
 
     await expect(page.get_by_text("Done: homepage is purged.")).to_be_visible()
     await expect(page.get_by_text("Done: everything is purged.")).to_have_count(0)
@@ -151,6 +151,12 @@ async def test_markup_is_text(page: Page) -> None:
     await send(page, "<img src=x onerror=alert(1)>")
     await expect(page.locator("article.assistant")).to_contain_text("You said: <img src=x onerror=alert(1)>")
     await expect(page.locator("#log img")).to_have_count(0)
+
+
+async def test_a_card_hides_no_character(page: Page) -> None:
+    """A direction mark makes `k-txt.exe` look like `k-exe.txt`; what cannot be seen is written out."""
+    await send(page, "purge k-\u202etxt.exe")
+    await expect(page.get_by_role("form").locator("dd")).to_have_text("k-\\u{202e}txt.exe")
 
 
 @pytest.mark.parametrize("demo", ["durable"], indirect=True)

@@ -53,7 +53,7 @@ def word_refund(orderId: str, cents: int) -> Ready:  # noqa: N803  # the names t
     approval=Requirement(
         approver="ADMIN",
         ttl=timedelta(minutes=15),
-        reason="Money leaves the shop, so an ADMIN signs it off. In this demo you change your own role on the left.",
+        reason="Money leaves the shop, so an ADMIN signs it off. Here you change your own role under “Signed in as”.",
     ),
 )
 async def refund_order(orderId: str, cents: int) -> dict[str, object]:  # noqa: N803  # the names the model reads

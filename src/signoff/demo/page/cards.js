@@ -5,19 +5,27 @@ import { h } from "./dom.js";
 /** Arguments and outputs as a person reads them. */
 export function readable(value) {
   if (value === null || typeof value !== "object") return h("p", { class: "value" }, plain(value));
-  if (Array.isArray(value) || Object.keys(value).length === 0) return h("pre", {}, JSON.stringify(value, null, 2));
+  if (Array.isArray(value) || Object.keys(value).length === 0) return h("pre", {}, visible(JSON.stringify(value, null, 2)));
   return h(
     "dl",
     {},
     ...Object.entries(value).flatMap(([name, item]) => [
-      h("dt", {}, name),
-      h("dd", {}, item !== null && typeof item === "object" ? h("pre", {}, JSON.stringify(item, null, 2)) : plain(item)),
+      h("dt", {}, visible(name)),
+      h("dd", {}, item !== null && typeof item === "object" ? h("pre", {}, visible(JSON.stringify(item, null, 2))) : plain(item)),
     ]),
   );
 }
 
 function plain(value) {
-  return typeof value === "string" ? value : JSON.stringify(value) ?? "";
+  return typeof value === "string" ? visible(value) : JSON.stringify(value) ?? "";
+}
+
+// Direction marks, joiners, fillers: what a person cannot see, or what makes text read otherwise than it runs.
+const UNSEEN = /(?![\n\t])[\p{C}\p{Zl}\p{Zp}\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0\ufe00-\ufe0f\u{e0100}-\u{e01ef}]/gu;
+
+/** Text with every character that cannot be seen written as its code. */
+export function visible(text) {
+  return text.replace(UNSEEN, (character) => `\\u{${character.codePointAt(0).toString(16)}}`);
 }
 
 /**
@@ -31,36 +39,32 @@ export function approvalCard(call, me, decide) {
   const mine = card.approver === "requester" || card.approver === me.role;
   const note = h("input", { name: "reason", "aria-label": "Reason for rejecting", placeholder: "Reason (optional)", maxlength: 4096 });
   const remember = h("input", { type: "checkbox", name: "remember" });
-  const editor = editorOf(call);
+  const verb = visible(card.confirmation?.verb ?? "Approve");
+  const editor = editorOf(call, () => (yes.textContent = "Approve as changed"));
   const send = sender(decide);
   const approve = () => {
     const edited = editor.value();
     return { ...(remember.checked && { remember: true }), ...(card.digest && { digest: card.digest }), ...(edited && { arguments: edited }) };
   };
   const reject = () => (note.value.trim() ? { reason: note.value.trim() } : {});
-  const form = h(
+  const yes = h("button", { type: "button", class: "primary", disabled: !mine, onclick: send("approve", approve) }, verb);
+  return h(
     "form",
     { class: "card", tabindex: -1, "aria-label": `Approval: ${call.name}`, onsubmit: (event) => event.preventDefault() },
-    h("h3", {}, card.confirmation?.title ?? `Run ${call.name}?`),
-    card.confirmation?.detail && h("p", {}, card.confirmation.detail),
-    card.reason && h("p", {}, card.reason),
+    h("h3", {}, visible(card.confirmation?.title ?? `Run ${call.name}?`)),
+    card.confirmation?.detail && h("p", {}, visible(card.confirmation.detail)),
+    card.reason && h("p", {}, visible(card.reason)),
     card.inDoubt && doubt(card.inDoubt),
     h("p", { class: "meta" }, h("code", {}, call.name), ` · ${who(card, mine)}`, deadline(card.expiresAt)),
-    editor.element,
+    mine ? editor.element : h("div", { class: "arguments" }, readable(call.input)),
     card.inDoubt
       ? doubtButtons(send, approve, reject, mine)
-      : h(
-          "div",
-          { class: "buttons" },
-          h("button", { type: "button", class: "primary", disabled: !mine, onclick: send("approve", approve) }, card.confirmation?.verb ?? "Approve"),
-          h("button", { type: "button", disabled: !mine, onclick: send("reject", reject) }, "Reject"),
-          note,
-        ),
-    !card.inDoubt &&
+      : h("div", { class: "buttons" }, yes, h("button", { type: "button", disabled: !mine, onclick: send("reject", reject) }, "Reject"), mine && note),
+    mine &&
+      !card.inDoubt &&
       h("label", { class: "check" }, remember, h("span", {}, "Don’t ask again for ", h("code", {}, call.name), " in this conversation")),
     h("p", { class: "refusal", role: "alert" }),
   );
-  return form;
 }
 
 function who(card, mine) {
@@ -83,7 +87,7 @@ export function remaining(expiresAt, now) {
 }
 
 /** The arguments, readable until a person chooses to change them. */
-function editorOf(call) {
+function editorOf(call, begun) {
   const element = h("div", { class: "arguments" });
   let area;
   const edit = () => {
@@ -91,6 +95,7 @@ function editorOf(call) {
     area.value = JSON.stringify(call.input, null, 2);
     element.replaceChildren(area);
     area.focus();
+    begun();
   };
   element.append(readable(call.input), h("button", { type: "button", class: "link", onclick: edit }, "Change the arguments"));
   return {

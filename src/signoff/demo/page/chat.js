@@ -162,7 +162,7 @@ async function read(turn, response, signal) {
       if (event === "meta") begin(turn, data);
       else if (event === "done") turn.end({ kind: "done" });
       else if (event === "error") turn.end({ kind: "error", message: data.message });
-      else if (event === "message" && data.kind === "title") page.title = data.title;
+      else if (event === "message" && data.kind === "title") retitle(turn, seq, data);
       else if (event === "message") turn.take(seq, data);
       draw();
     }
@@ -176,6 +176,12 @@ function begin(turn, { runId, threadId }) {
   if (page.threadId === threadId) return;
   page.threadId = threadId;
   history.replaceState(null, "", `#${threadId}`);
+  refreshThreads();
+}
+
+function retitle(turn, seq, frame) {
+  turn.take(seq, frame);
+  page.title = frame.title;
   refreshThreads();
 }
 
