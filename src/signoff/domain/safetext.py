@@ -33,6 +33,11 @@ def safe_text(arguments: Json) -> str:
     return "\n".join(lines)
 
 
+def visible(text: str) -> str:
+    r"""`text` on one line, with whatever cannot be seen written as its escape: for titles, reasons and names."""
+    return "".join(map(_seen, text))
+
+
 def _lines(value: Json, *, path: str) -> Iterator[str]:
     match value:
         case dict() if value:

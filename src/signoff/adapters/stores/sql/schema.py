@@ -252,6 +252,7 @@ outbox = Table(
     Column("due_at", Instant, nullable=False),
     Column("delivered_at", Instant),
     Column("last_error", SafeText),
+    Column("notifier", SafeText),
     Index("ix_outbox_due", "due_at", sqlite_where=_UNDELIVERED, postgresql_where=_UNDELIVERED),
     Index("ix_outbox_call", "call_id"),
 )
