@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from signoff.cli.desk import DATABASE_HELP, operator
+from signoff.cli.tables import show as show_table
 from signoff.cli.tables import table
 from signoff.cli.target import load
 from signoff.domain.jsonvalue import JsonObject, as_object, decode
@@ -71,7 +71,7 @@ def _print(reports: Sequence[ReplayReport]) -> None:
         shown = table("run", "position", "journal holds", "code asks for")
         for report in diverged:
             shown.add_row(report.run_id, str(report.position), report.expected or "", report.found or "")
-        Console().print(shown)
+        show_table(shown)
     print(f"{len(reports)} replayed, {len(diverged)} diverged")
 
 

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Annotated, TypeVar
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from signoff.adapters.system import SystemClock
 from signoff.cli.desk import DATABASE_HELP, operator
-from signoff.cli.tables import dollars, table
+from signoff.cli.tables import dollars, minute, table
+from signoff.cli.tables import show as show_table
 from signoff.domain.call import Call
 from signoff.domain.frame import instant
 from signoff.domain.jsonvalue import Json, JsonObject
@@ -77,8 +77,8 @@ def journal(run_id: RunId, database: Database = DEFAULT, as_json: AsJson = False
     entries = _with(database, lambda desk: desk.journal(run_id))
     shown = table("position", "kind", "name", "state", "attempt", "at")
     for entry in entries:
-        table.add_row(str(entry.position), entry.kind, entry.name, entry.state, str(entry.attempt), instant(entry.at))
-    Console().print(shown)
+        shown.add_row(str(entry.position), entry.kind, entry.name, entry.state, str(entry.attempt), instant(entry.at))
+    show_table(shown)
 
 
 @app.command()
@@ -144,7 +144,7 @@ def _print_runs(runs: Sequence[Run]) -> None:
     if not runs:
         print("no runs")
         return
-    shown = table("run", "status", "agent", "actor", "steps", "tokens", "started", "error")
+    shown = table("run", "status", "agent", "actor", "steps", "tokens", "started (UTC)", "error")
     for run in runs:
         shown.add_row(
             run.id,
@@ -153,10 +153,10 @@ def _print_runs(runs: Sequence[Run]) -> None:
             run.actor_id,
             str(run.steps),
             str(run.input_tokens + run.output_tokens),
-            instant(run.created_at),
+            minute(run.created_at),
             run.error_code or "",
         )
-    Console().print(shown)
+    show_table(shown)
 
 
 def _print_fingerprints(runs: Sequence[Run], *, as_json: bool) -> None:
@@ -170,7 +170,7 @@ def _print_fingerprints(runs: Sequence[Run], *, as_json: bool) -> None:
     shown = table("agent", "fingerprint", "runs")
     for (agent, mark), n in sorted(counted.items()):
         shown.add_row(agent, mark, str(n))
-    Console().print(shown)
+    show_table(shown)
 
 
 def _print_view(view: RunView) -> None:
@@ -194,15 +194,14 @@ def _print_view(view: RunView) -> None:
     ):
         if value is not None:
             facts.add_row(name, value)
-    console = Console()
-    console.print(facts)
+    show_table(facts)
     calls = table("call", "tool", "kind", "status", "decided by", "via")
     for call in view.calls:
         calls.add_row(
             call.id, call.name, call.kind.value, call.status.value, call.decided_by or "", call.decided_via or ""
         )
     if view.calls:
-        console.print(calls)
+        show_table(calls)
     if view.children:
         print("sub-agents:")
         _print_runs(view.children)
