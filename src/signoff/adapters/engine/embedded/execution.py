@@ -2,9 +2,9 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
-from typing import NoReturn, TypeVar, assert_never
+from typing import NoReturn, Protocol, TypeVar, assert_never
 
 from signoff.adapters.engine.embedded import journal
 from signoff.adapters.engine.embedded.connection import connection_of
@@ -15,13 +15,23 @@ from signoff.adapters.engine.embedded.lifecycle import Lifecycle
 from signoff.domain.jsonvalue import Json
 from signoff.errors import ControlFlow, LeaseLost, ReplayDiverged, RunCancelled, StoreBusy
 from signoff.ports.clock import Clock
-from signoff.ports.engine import EngineLimits
+from signoff.ports.engine import EngineLimits, Retry, Task
 from signoff.ports.ids import Ids
 from signoff.ports.store import Store, Tx
 
 T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
+
+
+class Dispatch(Protocol):
+    """Has a worker group do a step, and returns its value; see `ports.engine.Context.dispatch`."""
+
+    def __call__(
+        self, execution: "Execution", position: int, entry: Entry | None, name: str, task: Task, retry: Retry
+    ) -> Coroutine[object, object, Json]:
+        """`entry` is what the journal holds at `position`."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +44,7 @@ class Services:
     limits: EngineLimits
     groups: Groups
     lifecycle: Lifecycle
+    dispatch: "Dispatch"
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -176,8 +187,7 @@ class Execution:
         hold = self.hold
 
         def work(tx: Tx) -> None:
-            if not journal.append(connection_of(tx), hold, mark):
-                raise journal.refusal(connection_of(tx), hold)
+            hold.append(connection_of(tx), mark)
 
         await self.commit(f"{mark.kind} {mark.name}", work)
 

@@ -97,6 +97,16 @@ class Hold:
         """For statements that are guarded by `OURS` and its like."""
         return {"hold_run": self.run_id, "hold_fence": self.fence, "hold_tip": self.tip}
 
+    def append(self, connection: Connection, mark: "Mark") -> None:
+        """Write a new position, or raise `Refused`."""
+        if not append(connection, self, mark):
+            raise refusal(connection, self)
+
+    def check(self, connection: Connection) -> None:
+        """Lock the run, or raise `Refused`."""
+        if _CHECK.one(connection, **self.parameters()) is None:
+            raise refusal(connection, self)
+
 
 def kept() -> ColumnElement[bool]:
     """The last result that the body saw is in the database (see `Hold`)."""
@@ -209,12 +219,6 @@ def change(connection: Connection, hold: Hold, mark: Mark, *, late: bool = False
     """
     statement = _UPDATE_LATE if late else _UPDATE
     return statement.run(connection, **_parameters(hold, mark)) == 1
-
-
-def check(connection: Connection, hold: Hold) -> None:
-    """Lock the run, or raise `Refused`."""
-    if _CHECK.one(connection, **hold.parameters()) is None:
-        raise refusal(connection, hold)
 
 
 def refusal(connection: Connection, hold: Hold) -> Refused:

@@ -70,7 +70,7 @@ class Lifecycle:
             now=self._clock.now(),
         )
         if started:
-            self.announce(tx, [Woken(run_id, workflow)])
+            self.begin(tx, Woken(run_id, workflow))
         return started
 
     def signal(self, tx: Tx, run_id: str, name: str, payload: Json, *, dedup_key: str) -> SignalOutcome:
@@ -85,7 +85,7 @@ class Lifecycle:
         now = self._clock.now()
         if not signals.leave(connection, run_id=run_id, name=name, payload=text, dedup_key=dedup_key, at=now):
             return SignalOutcome.DUPLICATE
-        self._wake(tx, run_id, name)
+        self.wake(tx, run_id, name)
         return SignalOutcome.ACCEPTED
 
     def cancel(self, tx: Tx, run_id: str) -> bool:
@@ -140,12 +140,21 @@ class Lifecycle:
             dedup_key=f"{name}:{child.fence}:{ending.status}",
             at=self._clock.now(),
         )
-        self._wake(tx, parent_id, name)
+        self.wake(tx, parent_id, name)
+
+    def begin(self, tx: Tx, run: Woken) -> None:
+        """Drive a new run once the transaction has committed."""
+        self.announce(tx, [run])
 
     def announce(self, tx: Tx, woken: Iterable[Woken]) -> None:
         """Drive these runs once the transaction has committed."""
         for run in woken:
             tx.on_commit(lambda run=run: self._announce(run))  # type: ignore[misc]
+
+    def parked(self, tx: Tx, run_id: str) -> None:
+        """The run has left memory to wait."""
+        if self.observer is not None:
+            self.observer.parked(tx, run_id, True)
 
     def go_on(self, tx: Tx, woken: Iterable[Woken]) -> None:
         """As `announce`, for runs that were parked."""
@@ -155,19 +164,23 @@ class Lifecycle:
                 self.observer.parked(tx, run.id, False)
         self.announce(tx, found)
 
+    def is_executed(self, tx: Tx, run: Standing) -> bool:  # noqa: ARG002
+        """Whether something of the run is executed now, so that a cancel has to wait for it."""
+        return run.status in (EngineStatus.RUNNING, EngineStatus.CANCELLING)
+
     def sees(self, run: Standing) -> bool:
         """Whether the run is in this engine's namespace."""
         return self._namespace in ("", run.namespace)
 
-    def _wake(self, tx: Tx, run_id: str, signal: str) -> None:
+    def wake(self, tx: Tx, run_id: str, signal: str) -> None:
+        """Let a parked run go on, if it waits for `signal`."""
         woken = runs.wake(connection_of(tx), run_id, signal, now=self._clock.now())
         if woken is not None:
             self.go_on(tx, [woken])
 
     def _cancel(self, tx: Tx, run: Standing, *, seen: set[str]) -> None:
         connection = connection_of(tx)
-        undriven = run.status in (EngineStatus.PENDING, EngineStatus.SUSPENDED)
-        if undriven and self.observer is not None:
+        if self.observer is not None and not self.is_executed(tx, run):
             self.end(tx, run, CANCELLED)
         elif run.status is not EngineStatus.CANCELLING:
             runs.mark_cancelling(connection, run, now=self._clock.now())
@@ -195,6 +208,16 @@ def failed(error: BaseException, *, code: str | None = None) -> Ending:
         error_type=str(failure["type"]),
         error=message_of(error),
         error_code=code if code is not None else own_code if isinstance(own_code, str) else None,
+    )
+
+
+def dead(crashes: int) -> Ending:
+    """The ending of a run that killed every worker."""
+    return Ending(
+        status=EngineStatus.DEAD,
+        error_type="Dead",
+        error=f"the run was given up after its worker died {crashes} times in a row",
+        error_code="run_dead",
     )
 
 

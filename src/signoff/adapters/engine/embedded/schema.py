@@ -10,7 +10,8 @@ from signoff.ports.engine import EngineStatus
 _RowNumber = BigInteger().with_variant(Integer(), "sqlite")
 
 
-def _partial(name: str, *columns: str, where: str) -> Index:
+def partial_index(name: str, *columns: str, where: str) -> Index:
+    """An index over the rows that `where` selects, in both databases."""
     return Index(name, *columns, sqlite_where=text(where), postgresql_where=text(where))
 
 
@@ -39,10 +40,10 @@ engine_runs = Table(
     Column("updated_at", Instant, nullable=False),
     Column("ended_at", Instant),
     Index("ix_engine_runs_status", "status", "id"),
-    _partial("ix_engine_runs_owner", "owner", where="owner IS NOT NULL"),
-    _partial("ix_engine_runs_wake", "wake_at", where="wake_at IS NOT NULL"),
-    _partial("ix_engine_runs_parent", "parent_id", where="parent_id IS NOT NULL"),
-    _partial("ix_engine_runs_ended", "ended_at", where="ended_at IS NOT NULL"),
+    partial_index("ix_engine_runs_owner", "owner", where="owner IS NOT NULL"),
+    partial_index("ix_engine_runs_wake", "wake_at", where="wake_at IS NOT NULL"),
+    partial_index("ix_engine_runs_parent", "parent_id", where="parent_id IS NOT NULL"),
+    partial_index("ix_engine_runs_ended", "ended_at", where="ended_at IS NOT NULL"),
 )
 
 #: `body` is JSON text (see `codec`), kept as it was written: a broken row must not stop the query that meets it.
@@ -72,7 +73,7 @@ signals = Table(
     Column("position", BigInteger),
     Column("at", Instant, nullable=False),
     Index("ix_signals_dedup", "run_id", "dedup_key", unique=True),
-    _partial("ix_signals_untaken", "run_id", "name", where="position IS NULL"),
+    partial_index("ix_signals_untaken", "run_id", "name", where="position IS NULL"),
 )
 
 #: What a run waits for, from the first time it asked until the outcome is journaled.

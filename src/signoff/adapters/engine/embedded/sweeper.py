@@ -9,8 +9,8 @@ from signoff.adapters.engine.embedded import runs
 from signoff.adapters.engine.embedded.connection import connection_of
 from signoff.adapters.engine.embedded.driver import Driver
 from signoff.adapters.engine.embedded.execution import Services
-from signoff.adapters.engine.embedded.lifecycle import CANCELLED
-from signoff.adapters.engine.embedded.runs import Ending, Woken
+from signoff.adapters.engine.embedded.lifecycle import CANCELLED, dead
+from signoff.adapters.engine.embedded.runs import Woken
 from signoff.errors import StoreBusy
 from signoff.ports.clock import Timer
 from signoff.ports.engine import EngineStatus
@@ -146,7 +146,7 @@ class Sweeper:
             logger.warning("the worker of run %r is gone (%d times in a row)", run_id, crashes)
             pending = runs.standing(connection, run_id)
             if crashes >= services.limits.crashes_max and pending is not None:
-                lifecycle.end(tx, pending, _dead(crashes))
+                lifecycle.end(tx, pending, dead(crashes))
             else:
                 lifecycle.announce(tx, [Woken(run_id, run.workflow)])
 
@@ -205,15 +205,6 @@ class Sweeper:
         task = asyncio.get_running_loop().create_task(run())
         self._looking.add(task)
         task.add_done_callback(self._looking.discard)
-
-
-def _dead(crashes: int) -> Ending:
-    return Ending(
-        status=EngineStatus.DEAD,
-        error_type="Dead",
-        error=f"the run was given up after its worker died {crashes} times in a row",
-        error_code="run_dead",
-    )
 
 
 async def _cancel(tasks: set[asyncio.Task[None]]) -> None:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime
 
-from signoff.adapters.engine.embedded import journal, runs, signals
+from signoff.adapters.engine.embedded import runs, signals
 from signoff.adapters.engine.embedded.codec import NULL, failure_of, load_value, step_failed
 from signoff.adapters.engine.embedded.connection import connection_of
 from signoff.adapters.engine.embedded.execution import Execution
@@ -72,7 +72,7 @@ async def wait(execution: Execution, plan: WaitPlan) -> Json:
                 Mark(position=plan.position, kind=Kind.DEADLINE, name=plan.name, state=State.DONE, body=text, at=now),
             )
         else:
-            journal.check(connection_of(tx), hold)
+            hold.check(connection_of(tx))
         return _take_or_wait(tx, hold, plan.position + 1, plan.name, deadline, now)
 
     found = await execution.commit(f"wait {plan.name}", work)
@@ -94,7 +94,7 @@ async def join_child(execution: Execution, plan: ChildPlan) -> Json:
 
     def work(tx: Tx) -> tuple[State, str] | _Refusal | None:
         if plan.begun is not None:
-            journal.check(connection_of(tx), hold)
+            hold.check(connection_of(tx))
             return _take_or_wait(tx, hold, plan.position + 1, signal, None, now)
         refusal = _start(tx, execution, plan, linked=True)
         _append(tx, hold, _started(plan, Kind.CHILD, refusal, now))
@@ -202,8 +202,7 @@ def _started(plan: ChildPlan, kind: Kind, refusal: _Refusal | None, now: datetim
 
 
 def _append(tx: Tx, hold: Hold, mark: Mark) -> None:
-    if not journal.append(connection_of(tx), hold, mark):
-        raise journal.refusal(connection_of(tx), hold)
+    hold.append(connection_of(tx), mark)
 
 
 def _park(execution: Execution, name: str) -> RunSuspended:
