@@ -17,11 +17,18 @@ from tests.demo_process import RUNNERS, DemoProcess
 from tests.docs import provider
 from tests.unit.models.http_server import JsonBody, running_server
 
-README = (Path(__file__).parents[2] / "README.md").read_text()
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
 
 
 def blocks(language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+
+
+def test_its_links_lead_somewhere() -> None:
+    targets = re.findall(r"\]\(([^)#]+)\)", README)
+    assert targets
+    assert [target for target in targets if not (ROOT / target).exists()] == []
 
 
 async def test_the_application_refunds_only_after_approval(tmp_path: Path) -> None:
