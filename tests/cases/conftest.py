@@ -31,6 +31,9 @@ INLINE = [Runner(durable=False, rows="memory"), Runner(durable=False, rows="sqli
 DURABLE = [Runner(durable=True, rows="sqlite")]
 RUNNERS = [*INLINE, *DURABLE]
 
+#: The embedded engine lives in SQLite, so on PostgreSQL turns run inline.
+POSTGRES = pytest.param(Runner(durable=False, rows="postgres"), marks=pytest.mark.postgres)
+
 #: The file of the SQLite worlds, in the test's `tmp_path`.
 DATABASE = "signoff.db"
 
@@ -73,11 +76,11 @@ async def durable_world(durable_runner: Runner, tmp_path: Path) -> AsyncIterator
         yield _maker(durable_runner, tmp_path, cleanup)
 
 
-@pytest.fixture
-async def postgres_world(tmp_path: Path) -> AsyncIterator[NewWorld]:
-    """Worlds on PostgreSQL, without the embedded engine, which lives in SQLite."""
+@pytest.fixture(params=[*RUNNERS, POSTGRES], ids=str)
+async def any_world(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[NewWorld]:
+    """Worlds of each runner and each database."""
     async with AsyncExitStack() as cleanup:
-        yield _maker(Runner(durable=False, rows="postgres"), tmp_path, cleanup)
+        yield _maker(request.param, tmp_path, cleanup)
 
 
 @pytest.fixture

@@ -1,10 +1,12 @@
 """The tools that the cases use: each of them does something to the outside world that a test can count."""
 
+import asyncio
 from typing import Unpack
 
 from signoff import Agent, Tool, ToolContext, define_tool
 from signoff.domain.jsonvalue import JsonObject
 from signoff.testing.outside import Bank, Gate, MailServer
+from signoff.testing.world import World
 from signoff.tools.definition import ToolOptions
 
 
@@ -34,13 +36,40 @@ def gated_refund_tool(bank: Bank, gate: Gate, **options: Unpack[ToolOptions]) ->
     return define_tool(refund, **options)
 
 
-def safe_refund_tool(bank: Bank) -> Tool:
-    """An action that may be repeated: the bank knows its key."""
+class Crash:
+    """A place in a tool at which its process dies, once the test has armed it; the next time it lives on."""
+
+    def __init__(self) -> None:
+        self._world: World | None = None
+        self._struck = asyncio.Event()
+
+    def arm(self, world: World) -> None:
+        """Let the newest process of `world` die at the next visit."""
+        self._world = world
+
+    async def visit(self) -> None:
+        """Go on, or never."""
+        world, self._world = self._world, None
+        if world is not None:
+            world.kill()
+            self._struck.set()
+            await asyncio.Future()
+
+    async def struck(self) -> None:
+        """Return once a process has died here."""
+        await self._struck.wait()
+
+
+def crashing_refund_tool(bank: Bank, crash: Crash, **options: Unpack[ToolOptions]) -> Tool:
+    """An action whose process may die right after it has paid. It tells the bank its key."""
 
     async def refund(order: str, ctx: ToolContext, cents: int = 500) -> JsonObject:
-        return bank.refund(order, cents, key=ctx.idempotency_key)
+        receipt = bank.refund(order, cents, key=ctx.idempotency_key)
+        await crash.visit()
+        return receipt
 
-    return define_tool(refund, kind="action", idempotent=True)
+    options["kind"] = "action"
+    return define_tool(refund, **options)
 
 
 def mail_tool(mail: MailServer) -> Tool:

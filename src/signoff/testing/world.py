@@ -155,7 +155,7 @@ class World:
 
     async def redeploy(self, **changes: Unpack[Options]) -> Signoff:
         """Close the newest process as one should, and start another one."""
-        app, store = self._processes[-1]
+        app, store = self._processes.pop()
         await self._patiently(app.close(), store)
         return await self.start(**changes)
 
@@ -352,6 +352,17 @@ class World:
         engine, run_id = self.app.engine, self._run_id(run)
         assert engine is not None, "only durable runs have a journal"
         return await self.read(lambda tx: engine.history(tx, run_id))
+
+    async def journaled(self, prefix: str, count: int, run: Started | str | None = None) -> None:
+        """Return once that many finished entries of the run's journal have names with this prefix."""
+        engine, run_id = self.app.engine, self._run_id(run)
+        assert engine is not None, "only durable runs have a journal"
+
+        def look(tx: Tx) -> bool | None:
+            found = [entry for entry in engine.history(tx, run_id) if entry.name.startswith(prefix)]
+            return len([entry for entry in found if entry.state == "done"]) >= count or None
+
+        await self.until(look, f"{count} entries {prefix!r} of {run_id}")
 
     # --- waiting --------------------------------------------------------------------------------------------
 
