@@ -46,7 +46,8 @@ class ProviderModel:
         self._name = name
         self._kept_open = False
         key = getattr(getattr(inner, "client", None), "api_key", None)
-        self._secrets = (key,) if isinstance(key, str) and key else ()
+        # A placeholder such as "none" is no secret, and masking it would garble the message.
+        self._secrets = (key,) if isinstance(key, str) and len(key) >= 8 else ()
 
     @property
     def name(self) -> str:
