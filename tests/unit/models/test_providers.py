@@ -547,7 +547,8 @@ import sys
 from signoff import Agent, Signoff
 from signoff.adapters.models.providers import OpenAICompatible, PydanticAiCatalog
 catalog = PydanticAiCatalog(providers={"local": OpenAICompatible(base_url="http://localhost/v1")})
-Signoff(agents=[Agent("desk", instructions="", model="local:qwen3")], models=catalog, database="memory://", durable=False)
+desk = Agent("desk", instructions="", model="local:qwen3")
+Signoff(agents=[desk], models=catalog, database="memory://", durable=False)
 print(sorted({"pydantic_ai", "openai", "anthropic", "genai_prices"} & set(sys.modules)))
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
