@@ -30,7 +30,7 @@ def test_a_taken_port_is_one_line(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "option",
-    [("--database", "sqlite:////nowhere/at/all/demo.db"), ("--database", "nonsense"), ("--model", "nobody:nothing")],
+    [("--database", "mysql://localhost/demo"), ("--database", "nonsense"), ("--model", "nobody:nothing")],
 )
 def test_what_cannot_start_is_one_line(tmp_path: Path, option: tuple[str, str]) -> None:
     done = signoff("demo", "--port", "0", *option, folder=tmp_path)
