@@ -72,6 +72,10 @@ class DemoModels:
         """See `ports.model.ModelCatalog`."""
         return self._scripted if name == self._scripted.name else self._providers.model(name)
 
+    async def aclose(self) -> None:
+        """See `ports.model.ModelCatalog`."""
+        await self._providers.aclose()
+
 
 class Page(StaticFiles):
     """The static page, with the headers that keep it to itself."""

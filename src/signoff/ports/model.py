@@ -136,3 +136,7 @@ class ModelCatalog(Protocol):
             ConfigurationError: the name is unknown or its provider's library is missing; says what to install.
         """
         ...
+
+    async def aclose(self) -> None:
+        """Close connections to providers; models asked for later open new ones. Idempotent."""
+        ...

@@ -236,6 +236,9 @@ class ScriptedModel:
         """See `ports.model.ModelCatalog`."""
         return self
 
+    async def aclose(self) -> None:
+        """See `ports.model.ModelCatalog`. Nothing to close."""
+
     async def reply(self, prompt: Prompt) -> AsyncIterator[ModelEvent]:
         """See `ports.model.Model`."""
         self.prompts.append(prompt)

@@ -42,6 +42,9 @@ class StrictModel:
         """See `ports.model.ModelCatalog`."""
         return self
 
+    async def aclose(self) -> None:
+        """See `ports.model.ModelCatalog`. Nothing to close."""
+
     async def reply(self, prompt: Prompt) -> AsyncIterator[ModelEvent]:
         """See `ports.model.Model`.
 
