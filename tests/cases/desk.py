@@ -1,10 +1,14 @@
-"""The tools that the cases use: each of them does something to the outside world that a test can count."""
+"""The desk that the cases use: tools that do something to the outside world that a test can count, and a policy."""
 
 import asyncio
 from typing import Unpack
 
-from signoff import Agent, Tool, ToolContext, define_tool
+from signoff import Actor, Agent, Requirement, Tool, ToolContext, define_tool
+from signoff.approvals.requirement import DefaultPolicy
+from signoff.domain.call import Call
 from signoff.domain.jsonvalue import JsonObject
+from signoff.domain.thread import Thread
+from signoff.ports.policy import ToolView
 from signoff.testing.outside import Bank, Gate, MailServer
 from signoff.testing.world import World
 from signoff.tools.definition import ToolOptions
@@ -96,3 +100,19 @@ class Archive:
     def tool(self) -> Tool:
         """The read."""
         return define_tool(self.get_order)
+
+
+class HoldsUp(DefaultPolicy):
+    """Answers for one tool only after the gate has opened, so that the run is kept from waiting for its cards."""
+
+    def __init__(self, tool: str, gate: Gate) -> None:
+        self._tool = tool
+        self._gate = gate
+
+    async def requirement_for(  # type: ignore[override]  # the port allows both
+        self, call: Call, tool: ToolView, actor: Actor, thread: Thread
+    ) -> Requirement:
+        """See `ports.policy.ApprovalPolicy`."""
+        if tool.name == self._tool:
+            await self._gate.passage()
+        return super().requirement_for(call, tool, actor, thread)

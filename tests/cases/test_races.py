@@ -7,20 +7,19 @@ from pathlib import Path
 import pytest
 from sqlalchemy.exc import DBAPIError
 
-from signoff import Actor, Requirement
+from signoff import Requirement
 from signoff.approvals.requirement import DefaultPolicy
 from signoff.domain.audit import AuditKind
-from signoff.domain.call import Call, CallStatus
-from signoff.domain.thread import Role, Thread
+from signoff.domain.call import CallStatus
+from signoff.domain.thread import Role
 from signoff.errors import AlreadyDecided, Expired, RunActive, RunNotActive
-from signoff.ports.policy import ToolView
 from signoff.service.decide import Decided
 from signoff.service.send import Started
 from signoff.testing.outside import Bank, Gate, MailServer
 from signoff.testing.scripted import ask_for, turn
 from signoff.testing.world import ProcessDied, Script
 from tests.cases.conftest import DATABASE, DURABLE, INLINE, NewWorld, Runner
-from tests.cases.desk import desk, gated_refund_tool, mail_tool, refund_tool
+from tests.cases.desk import HoldsUp, desk, gated_refund_tool, mail_tool, refund_tool
 from tests.cases.faults import KillAfter, refusing_inserts
 
 ONE_REFUND: Script = [ask_for("refund", {"order": "A1"}), "Done."]
@@ -103,22 +102,6 @@ async def test_c12_without_its_audit_row_there_is_no_decision(
 
     assert [entry.kind for entry in await world.audit(card)].count(AuditKind.APPROVED) == 1
     assert bank.orders == ["A1"]
-
-
-class HoldsUp(DefaultPolicy):
-    """Answers for one tool only after the gate has opened, so that the run is kept from waiting for its cards."""
-
-    def __init__(self, tool: str, gate: Gate) -> None:
-        self._tool = tool
-        self._gate = gate
-
-    async def requirement_for(  # type: ignore[override]  # the port allows both
-        self, call: Call, tool: ToolView, actor: Actor, thread: Thread
-    ) -> Requirement:
-        """See `ports.policy.ApprovalPolicy`."""
-        if tool.name == self._tool:
-            await self._gate.passage()
-        return super().requirement_for(call, tool, actor, thread)
 
 
 async def test_c13_a_decision_may_come_before_the_run_waits_for_it(

@@ -14,12 +14,13 @@ they wait for commits, and fail after `PATIENCE_S` seconds of real time.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Literal, TypeAlias, TypedDict, TypeVar, Unpack
 
 from signoff.agents.agent import Agent
 from signoff.app import Signoff
+from signoff.approvals.links import DecisionLinks
 from signoff.domain.actor import Actor
 from signoff.domain.audit import AuditEntry
 from signoff.domain.call import FINAL, Call, CallStatus
@@ -31,6 +32,7 @@ from signoff.ports.engine import EngineLimits, JournalEntry
 from signoff.ports.events import Event
 from signoff.ports.ids import Ids
 from signoff.ports.model import Prompt
+from signoff.ports.notifier import Notifier
 from signoff.ports.policy import ApprovalPolicy
 from signoff.ports.quota import Quota
 from signoff.ports.store import CardPage, Tx
@@ -69,6 +71,8 @@ class Options(TypedDict, total=False):
     authorizer: Authorizer
     default_role: str
     inbox_role: str
+    notifiers: Sequence[Notifier]
+    links: DecisionLinks
     settings: TurnSettings
     limits: Limits
     engine_limits: EngineLimits
@@ -342,6 +346,11 @@ class World:
         run_id = self._run_id(run)
         return await self.read(lambda tx: tx.frames(run_id, after=0, limit=100_000))
 
+    async def watch(self, run: Started | str | None = None, *, after: int = 0, by: Actor = ANA) -> list[NumberedFrame]:
+        """Read the run's stream to its end, as a client does, from behind frame `after`; ended runs too."""
+        attached = await self._do(self.app.attach(by, self._run_id(run), after=after, even_ended=True))
+        return await self._do(_drained(attached.frames), "the end of the stream")
+
     async def audit(self, card: Call | None = None, *, tenant: str = "") -> list[AuditEntry]:
         """The audit rows, of one card or of all."""
         call_id = None if card is None else card.id
@@ -352,6 +361,16 @@ class World:
         engine, run_id = self.app.engine, self._run_id(run)
         assert engine is not None, "only durable runs have a journal"
         return await self.read(lambda tx: engine.history(tx, run_id))
+
+    async def streamed(self, kind: str, run: Started | str | None = None) -> NumberedFrame:
+        """The first frame of this kind on the run's stream, once it is there."""
+        run_id = self._run_id(run)
+
+        def look(tx: Tx) -> NumberedFrame | None:
+            frames = tx.frames(run_id, after=0, limit=100_000)
+            return next((frame for frame in frames if frame.frame["kind"] == kind), None)
+
+        return await self.until(look, f"a frame {kind!r} of {run_id}")
 
     async def journaled(self, prefix: str, count: int, run: Started | str | None = None) -> None:
         """Return once that many finished entries of the run's journal have names with this prefix."""
@@ -420,6 +439,10 @@ class World:
             return _id(run)
         assert self._latest is not None, "nothing was sent yet"
         return self._latest.run_id
+
+
+async def _drained(frames: AsyncIterator[NumberedFrame]) -> list[NumberedFrame]:
+    return [frame async for frame in frames]
 
 
 def requester(card: Call) -> Actor:
