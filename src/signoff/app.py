@@ -13,9 +13,11 @@ from signoff.adapters.stores.sql import SqlStore
 from signoff.adapters.system import SystemClock, SystemIds
 from signoff.agents.agent import Agent
 from signoff.agents.registry import AgentRegistry
+from signoff.approvals.links import DecisionLinks
 from signoff.approvals.requirement import DefaultPolicy
 from signoff.domain.actor import Actor
 from signoff.errors import ConfigurationError
+from signoff.governance.delivery import OutboxDelivery
 from signoff.http.context import HttpOptions
 from signoff.http.identity import ActorResolver
 from signoff.http.native import build_router
@@ -24,6 +26,7 @@ from signoff.ports.engine import Engine, EngineLimits
 from signoff.ports.events import Subscriber
 from signoff.ports.ids import Ids
 from signoff.ports.model import Model, ModelCatalog
+from signoff.ports.notifier import Notification, Notifier
 from signoff.ports.policy import ApprovalPolicy
 from signoff.ports.quota import Quota
 from signoff.ports.runner import Runner
@@ -32,6 +35,7 @@ from signoff.runners.durable import DurableRunner
 from signoff.runners.fallback import FallbackRunner
 from signoff.runners.inline import InlineRunner
 from signoff.service import cancel, decide, send, stream
+from signoff.service import links as decision_links
 from signoff.service.approval_port import ApprovalPort
 from signoff.service.deps import Deps, Limits
 from signoff.tools.gate import Authorizer
@@ -58,6 +62,8 @@ class Signoff:
         authorizer: whether an actor has a tool's `ability`; without one nobody has.
         default_role: what a tool without roles needs; None lets every authenticated actor use it.
         inbox_role: who may see and decide everybody's cards at ``/approvals``; None: nobody.
+        notifiers: told of every card that is made, escalated and settled, at least once each.
+        links: decision links: for notifications, and for `decision_link`.
         settings: bounds of a turn.
         limits: bounds at the door.
         engine_limits: bounds and patience of the durable engine.
@@ -83,6 +89,8 @@ class Signoff:
         authorizer: Authorizer | None = None,
         default_role: str | None = None,
         inbox_role: str | None = None,
+        notifiers: Sequence[Notifier] = (),
+        links: DecisionLinks | None = None,
         settings: TurnSettings | None = None,
         limits: Limits | None = None,
         engine_limits: EngineLimits | None = None,
@@ -108,27 +116,40 @@ class Signoff:
             ids=self._ids,
             events=self.events,
             settings=_settings(settings, default_role),
+            notifies=bool(notifiers),
         )
         self.engine: Engine | None = self._engine(durable, engine_limits or EngineLimits())
         self.runner = self._runner(turn, strict=durable == "strict")
-        self.deps = Deps(turn=turn, runner=self.runner, limits=limits or Limits(), inbox_role=inbox_role)
+        self.deps = Deps(turn=turn, runner=self.runner, limits=limits or Limits(), inbox_role=inbox_role, links=links)
+        self._delivery = self._outbox_delivery(notifiers) if notifiers else None
         self.approvals = ApprovalPort(self.deps)
 
     # --- life -----------------------------------------------------------------------------------------------
 
     async def open(self) -> None:
-        """Connect, migrate, and begin to drive runs. Call it in the event loop that serves."""
+        """Connect, migrate, and begin to drive runs. Call it in the event loop that serves.
+
+        Raises:
+            ConfigurationError: an agent's model cannot be used (names the agent), or the schema is too old.
+            EngineUnavailable: `durable="strict"` and the engine cannot start.
+        """
+        self._check_models()
         await self.store.open()
         try:
             await self.runner.open()
         except BaseException:
             await self.store.close()
             raise
+        if self._delivery is not None:
+            await self._delivery.open()
 
     async def close(self) -> None:
         """Let runs reach a safe point and disconnect. Durable runs go on in the next process."""
         await self.runner.close()
+        if self._delivery is not None:
+            await self._delivery.close()
         await self.store.close()
+        await self.deps.models.aclose()
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator["Signoff"]:
@@ -183,9 +204,26 @@ class Signoff:
         """See `service.decide.decide`."""
         return await decide.decide(self.deps, actor, request)
 
+    async def decision_link(self, actor: Actor, call_id: str) -> str:
+        """A link under which `actor` may decide this card, once. See `service.links.issue`."""
+        return await decision_links.issue(self.deps, actor, call_id)
+
     async def cancel(self, actor: Actor, run_id: str) -> None:
         """See `service.cancel.cancel`."""
         await cancel.cancel(self.deps, actor, run_id)
+
+    def _check_models(self) -> None:
+        """A missing key or library is found at the start, not in somebody's first turn."""
+        turn = self.deps.turn
+        for agent in turn.agents:
+            model = agent.model or turn.default_model
+            if model is None:
+                raise ConfigurationError(f"agent {agent.name!r} has no model: give it one, or Signoff(model=…)")
+            if isinstance(model, str):
+                try:
+                    turn.models.model(model)
+                except ConfigurationError as error:
+                    raise ConfigurationError(f"agent {agent.name!r}: {error}") from error
 
     # --- wiring ---------------------------------------------------------------------------------------------
 
@@ -195,6 +233,19 @@ class Signoff:
         if database == MEMORY:
             return MemoryStore()
         return SqlStore(database, migrate=migrate)
+
+    def _outbox_delivery(self, notifiers: Sequence[Notifier]) -> OutboxDelivery:
+        async def add_links(notification: Notification) -> Notification:
+            return await decision_links.with_links(self.deps, notification)
+
+        return OutboxDelivery(
+            self.store,
+            notifiers,
+            clock=self._clock,
+            ids=self._ids,
+            events=self.events,
+            addition=None if self.deps.links is None else add_links,
+        )
 
     def _engine(self, durable: bool | Literal["strict"], limits: EngineLimits) -> Engine | None:
         if durable is False:

@@ -159,6 +159,21 @@ class WrongKind(SignoffError):
     code = "wrong_kind"
 
 
+class LinkInvalid(SignoffError):
+    """This is no decision link of ours: made up, changed, cut short, or signed with another secret."""
+
+    code = "link_invalid"
+
+    def __init__(self) -> None:
+        super().__init__("this link is not valid; copy the whole of it, or ask for a new one")
+
+
+class LinkSpent(SignoffError):
+    """The decision link was used, or is too old."""
+
+    code = "link_spent"
+
+
 class IdempotencyMismatch(SignoffError):
     """The idempotency key was used before with another body."""
 

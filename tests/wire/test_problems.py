@@ -33,6 +33,8 @@ CASES: list[tuple[SignoffError, int, str, JsonObject]] = [
     (errors.CardChanged("c", "d1"), 409, "card_changed", {"digest": "d1"}),
     (errors.WrongKind("a question"), 409, "wrong_kind", {}),
     (errors.IdempotencyMismatch("k"), 409, "idempotency_mismatch", {}),
+    (errors.LinkInvalid(), 404, "link_invalid", {}),
+    (errors.LinkSpent("used"), 410, "link_spent", {}),
     (errors.Expired("c", NOON), 410, "expired", {"expiresAt": "2026-01-01T12:00:00.000Z"}),
     (errors.TooLarge(what="it", size=2, size_max=1), 413, "too_large", {}),
     (errors.QuotaExceeded(period="month"), 429, "quota_exceeded", {"period": "month"}),

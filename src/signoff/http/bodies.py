@@ -3,6 +3,7 @@
 import json
 import math
 from typing import Annotated, Literal, TypeVar
+from urllib.parse import parse_qsl
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, StringConstraints, ValidationError, WithJsonSchema
 from pydantic.alias_generators import to_camel
@@ -123,6 +124,26 @@ async def read(request: Request, model: type[BodyT], *, bytes_max: int) -> BodyT
     if not _is_json(request.headers.get("content-type", "")):
         raise InvalidInput("send the body as application/json")
     return check(model, parse(raw))
+
+
+async def read_form(request: Request, *, bytes_max: int) -> dict[str, str]:
+    """The fields of an HTML form, each given once.
+
+    Raises:
+        TooLarge: over `bytes_max`.
+        InvalidInput: not a form in UTF-8, or a field is there twice.
+    """
+    raw = await _bounded(request, bytes_max)
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/x-www-form-urlencoded":
+        raise InvalidInput("send the form as application/x-www-form-urlencoded")
+    try:
+        fields = parse_qsl(raw.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=20)
+    except ValueError:
+        raise InvalidInput("the body is not a form in UTF-8") from None
+    form = dict(fields)
+    if len(form) != len(fields):
+        raise InvalidInput("a field of the form is there twice")
+    return form
 
 
 def parse(raw: bytes) -> object:

@@ -8,6 +8,7 @@ from typing_extensions import TypedDict
 
 from signoff.errors import ConfigurationError
 from signoff.http.context import Door, HttpOptions
+from signoff.http.links import add_link_routes
 from signoff.http.problems import ProblemRoute
 from signoff.http.routes_approvals import CURSOR_HEADER, TOTAL_HEADER, add_approval_routes
 from signoff.http.routes_chat import add_chat_routes
@@ -29,6 +30,8 @@ def build_router(deps: Deps, options: HttpOptions) -> APIRouter:
     add_thread_routes(router, door)
     add_read_routes(router, door)
     add_not_offered_routes(router, door)
+    if deps.links is not None:
+        add_link_routes(router, door)
     return router
 
 

@@ -1,12 +1,11 @@
 """Answer a card: one conditional write with its audit row and the run's signal."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import assert_never
 
-from signoff.approvals.requirement import is_approver, may_decide_by_role
 from signoff.domain.actor import Actor
 from signoff.domain.approval import REQUESTER, Decision, Remembered, Verdict, Vote
 from signoff.domain.audit import AuditKind
@@ -21,6 +20,7 @@ from signoff.errors import (
     Expired,
     Forbidden,
     InvalidInput,
+    LinkSpent,
     NotFound,
     RunNotActive,
     SignoffError,
@@ -30,7 +30,8 @@ from signoff.ports.engine import SignalOutcome
 from signoff.ports.store import CallChanges, Tx
 from signoff.service.deps import Deps
 from signoff.service.edit import Edited, check_edit
-from signoff.turn.card import approval_requested, signal_name
+from signoff.service.standing import closed, may_decide
+from signoff.turn.card import approval_requested, doubt_round, signal_name
 
 VIA_LENGTH_MAX = 64
 
@@ -43,6 +44,14 @@ class Verb(StrEnum):
     ANSWER = "answer"
     SKIP = "skip"
     SETTLE = "settle"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkUse:
+    """The decision link that a decision uses up, made in the card's `round`-th time in doubt (0: before any)."""
+
+    id: str
+    round: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +68,7 @@ class DecisionRequest:
     digest: str | None = None
     answers: dict[str, list[str]] | None = None
     output: JsonObject | None = None
+    link: LinkUse | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +96,7 @@ async def decide(deps: Deps, actor: Actor, request: DecisionRequest, *, by_port:
         Expired: at or after the deadline.
         RunNotActive: the asking run has ended.
         CardChanged: `digest` is not the card's.
+        LinkSpent: the link was used.
     """
     _check(deps, request)
     edited = None
@@ -129,7 +140,7 @@ def _look(deps: Deps, tx: Tx, actor: Actor, request: DecisionRequest, *, by_port
     call = tx.call(request.call_id)
     if call is None or (request.run_id is not None and request.run_id != call.run_id):
         raise NotFound("call", request.call_id)
-    if not by_port and not _may_decide(deps, actor, call):
+    if not by_port and not may_decide(deps, actor, call):
         raise Forbidden("you are not an approver of this request")
     return call
 
@@ -151,6 +162,8 @@ def _decide(
         if call.is_open or isinstance(refusal, Expired):
             _audit_refusal(tx, call, actor, request, refusal, now)
         return refusal
+    if request.link is not None and not tx.use_link(request.link.id, call_id=call.id, at=now):
+        return LinkSpent("this link was used")
     if request.verb is Verb.APPROVE and call.kind is ToolKind.ACTION and call.quorum > 1 and call.in_doubt is None:
         votes = _vote(tx, call, actor, request, now)
         if isinstance(votes, SignoffError):
@@ -163,28 +176,14 @@ def _decide(
     return _settle(deps, tx, call, actor, request, edited, now)
 
 
-def _may_decide(deps: Deps, actor: Actor, call: Call) -> bool:
-    """Questions and doubtful actions of one's own, and whatever the policy allows. A policy that raises says no."""
-    if call.tenant != actor.tenant:
-        return False
-    if call.kind is ToolKind.ASK:
-        return may_decide_by_role(actor, replace(call, approver=REQUESTER, widened=()))
-    return is_approver(deps.policy, actor, call)
-
-
 def _refusal(tx: Tx, call: Call, actor: Actor, request: DecisionRequest, now: datetime) -> SignoffError | None:
     """Why this answer cannot be taken, if it cannot."""
-    if call.status is CallStatus.EXPIRED:
-        return Expired(call.id, call.expires_at or now)
-    run = tx.run(call.run_id)
-    if run is None or run.status.is_terminal:
-        return RunNotActive(call.run_id)
-    if not call.is_open:
-        return AlreadyDecided(call.id, status=call.status.value, decided_by=call.decided_by)
-    if call.expires_at is not None and now >= call.expires_at:
-        # The card is closed here as well: no sweep has to come by for that (C33).
-        tx.change_call(call.id, expect=OPEN, status=CallStatus.EXPIRED)
-        return Expired(call.id, call.expires_at)
+    refusal = closed(tx, call, now)
+    if refusal is not None:
+        if isinstance(refusal, Expired):
+            # The card is closed here as well: no sweep has to come by for that (C33).
+            tx.change_call(call.id, expect=OPEN, status=CallStatus.EXPIRED)
+        return refusal
     is_question = call.kind is ToolKind.ASK
     match request.verb:
         case Verb.ANSWER | Verb.SKIP if not is_question:
@@ -193,7 +192,8 @@ def _refusal(tx: Tx, call: Call, actor: Actor, request: DecisionRequest, now: da
             return WrongKind("only an action whose outcome is unknown can be settled")
         case _:
             pass
-    if request.digest is not None and request.digest != call.digest:
+    stale = request.link is not None and request.link.round != doubt_round(call)
+    if stale or (request.digest is not None and request.digest != call.digest):
         return CardChanged(call.id, call.digest)
     if request.verb is Verb.APPROVE and not call.may_requester and actor.id == call.actor_id:
         return Forbidden("whoever asked for this cannot approve it")

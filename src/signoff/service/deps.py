@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from signoff.agents.registry import AgentRegistry
+from signoff.approvals.links import DecisionLinks
 from signoff.ports.clock import Clock
 from signoff.ports.ids import Ids
 from signoff.ports.model import ModelCatalog
@@ -28,12 +29,16 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deps:
-    """Ports and settings of the use cases. `inbox_role`: who may see and decide from the gated inbox."""
+    """Ports and settings of the use cases. `inbox_role`: who may see and decide from the gated inbox.
+
+    `links`: how decision links are made; None: there are none.
+    """
 
     turn: TurnDeps
     runner: Runner
     limits: Limits = field(default_factory=Limits)
     inbox_role: str | None = None
+    links: DecisionLinks | None = None
 
     @property
     def store(self) -> Store:

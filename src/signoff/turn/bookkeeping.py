@@ -426,7 +426,8 @@ class Books:
                     actor_id=call.decided_by if kind is AuditKind.EXECUTED else None,
                     data={"tool": call.name, "arguments": call.final_arguments, "status": status.value},
                 )
-        if deps.notifies and (call.approver is not None or call.request is not None):
+        asked = call.approver is not None or call.request is not None
+        if deps.notifies and asked and call.decided_via != "remembered":
             tell_settled(tx, call, status=status.value, now=now)
         if call.kind in (ToolKind.ACTION, ToolKind.ASK):
             deps.events.emit_on_commit(

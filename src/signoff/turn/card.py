@@ -21,9 +21,13 @@ def digest_of(*, tool: str, schema_version: str | None, arguments: Json) -> str:
 def signal_name(call: Call) -> str:
     """The signal that carries the answer to `call` as it stands; every round in doubt waits for one of its own."""
     name = f"tool:{call.run_id}:{call.id}"
-    if call.in_doubt is None:
-        return name
-    return doubt_signal_name(name, int(str(call.in_doubt.get("round", 1))))
+    round_ = doubt_round(call)
+    return name if round_ == 0 else doubt_signal_name(name, round_)
+
+
+def doubt_round(call: Call) -> int:
+    """How often the call has been in doubt: 0 for a card that waits for its first approval."""
+    return 0 if call.in_doubt is None else int(str(call.in_doubt.get("round", 1)))
 
 
 def doubt_signal_name(name: str, round_: int) -> str:
