@@ -235,3 +235,27 @@ async def test_a_reset_stream_is_read_afresh(page: Page, demo: DemoProcess) -> N
         await expect(card).to_have_count(1)
         await card.get_by_role("button", name="Approve").click()
         await expect(page.get_by_text("Done: homepage is purged.")).to_have_count(1)
+
+
+async def test_a_message_that_was_heard_without_an_answer_is_not_sent_twice(page: Page) -> None:
+    """The server takes the message, the response is lost, the page tries again: one run, one answer."""
+    tries: list[str] = []
+
+    async def lose_the_first_response(route: Route) -> None:
+        tries.append(route.request.url)
+        if len(tries) > 1:
+            await route.continue_()
+        else:
+            await route.fetch()
+            await route.abort("connectionreset")
+
+    await page.route("**/agent/chat", lose_the_first_response)
+    await send(page, "hello")
+    await expect(page.get_by_text("Hello!")).to_be_visible()
+    await turn_over(page)
+
+    assert len(tries) == 2
+    await page.reload()
+    await expect(page.locator("article.user")).to_have_count(1)
+    await expect(page.locator("article.assistant")).to_have_count(1)
+    await expect(page.get_by_role("navigation").get_by_role("button")).to_have_count(1)
