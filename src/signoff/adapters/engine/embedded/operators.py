@@ -70,7 +70,7 @@ def _revive(connection: Connection, run_id: str, *, now: datetime, seen: set[str
             if row.kind == Kind.SIGNAL:
                 signals.begin_wait(connection, run_id=run_id, position=row.position, name=row.name, deadline=None)
     for signal_id, name, payload in signals.untaken(connection, run_id):
-        if name.startswith("child:") and _says_failed(payload):
+        if name.startswith("child:") and says_failed(payload):
             signals.drop(connection, signal_id)
     found = [woken]
     for child_id in runs.linked_children(connection, run_id):
@@ -102,11 +102,11 @@ def last_failures(rows: Sequence[Row]) -> list[Row]:
 
 def _is_failure(row: Row) -> bool:
     if row.kind == Kind.SIGNAL:
-        return row.name.startswith("child:") and row.state == State.DONE and _says_failed(row.body)
+        return row.name.startswith("child:") and row.state == State.DONE and says_failed(row.body)
     return row.state == State.FAILED
 
 
-def _says_failed(outcome: str) -> bool:
+def says_failed(outcome: str) -> bool:
     fields = _object(outcome)
     return isinstance(fields, dict) and fields.get("status") in _REVIVABLE
 

@@ -1,0 +1,108 @@
+"""Runs as DBOS hands them to a worker: the run's row says what is to be done with them."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import Connection, Text, bindparam, case, or_, select, type_coerce, update
+
+from signoff.adapters.engine.embedded.runs import Claimed
+from signoff.adapters.engine.embedded.schema import engine_runs, waits
+from signoff.adapters.stores.sql.statement import Statement
+from signoff.adapters.stores.sql.types import Instant, SafeText
+from signoff.ports.engine import EngineStatus
+
+_ID = bindparam("run_id", type_=SafeText)
+_NOW = bindparam("now", type_=Instant)
+_RUNNING = engine_runs.c.status == EngineStatus.RUNNING
+
+# DBOS gives a workflow to one executor at a time, and to another one only after the first is given up. So a row that
+# is still `running` belonged to a worker that died, or is taken for dead: the next fence shuts it out.
+_CLAIM = Statement(
+    update(engine_runs)
+    .where(engine_runs.c.id == _ID, or_(engine_runs.c.status == EngineStatus.PENDING, _RUNNING))
+    .values(
+        status=EngineStatus.RUNNING,
+        fence=engine_runs.c.fence + 1,
+        crashes=engine_runs.c.crashes + case((_RUNNING, 1), else_=0),
+        owner=bindparam("new_owner", type_=SafeText),
+        wake_at=None,
+        updated_at=_NOW,
+    )
+    .returning(
+        engine_runs.c.fence,
+        engine_runs.c.workflow,
+        engine_runs.c.namespace,
+        type_coerce(engine_runs.c.input, Text),
+        engine_runs.c.crashes,
+    )
+)
+_CRASHED = Statement(
+    update(engine_runs)
+    .where(engine_runs.c.id == _ID)
+    .values(crashes=engine_runs.c.crashes + 1)
+    .returning(engine_runs.c.crashes)
+)
+_OWNER = Statement(select(engine_runs.c.owner).where(engine_runs.c.id == _ID))
+_WAITS = Statement(select(waits.c.name).where(waits.c.run_id == _ID))
+_STALE = Statement(
+    select(engine_runs.c.id, engine_runs.c.status, engine_runs.c.namespace, engine_runs.c.owner)
+    .where(
+        or_(
+            engine_runs.c.status == EngineStatus.PENDING,
+            _RUNNING,
+            engine_runs.c.status == EngineStatus.CANCELLING,
+        ),
+        engine_runs.c.updated_at < bindparam("before", type_=Instant),
+    )
+    .order_by(engine_runs.c.id)
+)
+_PENDING = Statement(
+    select(engine_runs.c.namespace).where(engine_runs.c.id == _ID, engine_runs.c.status == EngineStatus.PENDING)
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Stale:
+    """A run that should be driven, and that nothing was heard of for a while."""
+
+    id: str
+    status: EngineStatus
+    namespace: str
+    owner: str | None
+
+
+def claim(connection: Connection, run_id: str, *, owner: str, now: datetime) -> tuple[Claimed, int] | None:
+    """pending, or running under a dead worker, -> running under the next fence.
+
+    Returns the claim and how many workers have died of the run in a row; None: it is parked or has ended.
+    """
+    row = _CLAIM.one(connection, run_id=run_id, new_owner=owner, now=now)
+    return None if row is None else (Claimed(*row[:4]), int(row[4]))
+
+
+def count_crash(connection: Connection, run_id: str) -> int:
+    """One more worker has died of the run; returns how many in a row."""
+    row = _CRASHED.one(connection, run_id=run_id)
+    return 0 if row is None else int(row[0])
+
+
+def is_owned(connection: Connection, run_id: str) -> bool:
+    """Whether a worker drives the run's body."""
+    row = _OWNER.one(connection, run_id=run_id)
+    return row is not None and row[0] is not None
+
+
+def waited_for(connection: Connection, run_id: str) -> list[str]:
+    """Names of the signals that the run waits for."""
+    return [row[0] for row in _WAITS.all(connection, run_id=run_id)]
+
+
+def pending_in(connection: Connection, run_id: str) -> str | None:
+    """The namespace of the run if it is pending, else None."""
+    row = _PENDING.one(connection, run_id=run_id)
+    return None if row is None else str(row[0])
+
+
+def stale(connection: Connection, *, before: datetime) -> list[Stale]:
+    """Runs that should be driven and whose row has not changed since `before`."""
+    return [Stale(*row) for row in _STALE.all(connection, before=before)]

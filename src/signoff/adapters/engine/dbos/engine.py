@@ -1,0 +1,311 @@
+"""The engine on DBOS and PostgreSQL: any number of processes, each serving the worker groups it is told to."""
+
+import asyncio
+import logging
+from collections.abc import Collection
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from sqlalchemy.engine import make_url
+
+from signoff.adapters.engine.dbos import operators, workers
+from signoff.adapters.engine.dbos.dispatching import Dispatching
+from signoff.adapters.engine.dbos.driving import Driver
+from signoff.adapters.engine.dbos.lifecycle import DbosLifecycle, is_task_signal
+from signoff.adapters.engine.dbos.queues import RUNS
+from signoff.adapters.engine.dbos.runtime import Runtime
+from signoff.adapters.engine.dbos.serving import Server
+from signoff.adapters.engine.dbos.sweeper import DbosSweeper, Waker, put_again
+from signoff.adapters.engine.embedded import runs
+from signoff.adapters.engine.embedded.connection import connection_of
+from signoff.adapters.engine.embedded.execution import Services
+from signoff.adapters.engine.embedded.groups import CONCURRENCY, Groups
+from signoff.adapters.engine.embedded.runs import Woken
+from signoff.domain.jsonvalue import Json, JsonObject
+from signoff.errors import ConfigurationError
+from signoff.ports.clock import Clock
+from signoff.ports.engine import (
+    Body,
+    EngineLimits,
+    EngineRun,
+    EngineStatus,
+    Handler,
+    JournalEntry,
+    RunObserver,
+    SignalOutcome,
+)
+from signoff.ports.ids import Ids
+from signoff.ports.store import Store, Tx
+
+logger = logging.getLogger(__name__)
+
+DRAIN = timedelta(seconds=10)
+
+#: A worker that has not beaten for `lease` is dead, which is noticed within `sweep`: its runs go on within 10 s.
+LIMITS = EngineLimits(lease=timedelta(seconds=6), sweep=timedelta(seconds=2))
+
+
+class DbosEngine:
+    """`ports.engine.Engine` over DBOS. Opened to drive, a process is a worker; otherwise it only starts and signals.
+
+    DBOS queues, claims and recovers what is executed and keeps the journal; see `docs/adr/` for how. `LACKS` says
+    what the port promises and this adapter does not.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        url: str,
+        clock: Clock,
+        ids: Ids,
+        limits: EngineLimits | None = None,
+        namespace: str = "",
+        groups: Collection[str] | None = None,
+    ) -> None:
+        """
+        Args:
+            store: the SQL store on `url`.
+            url: the PostgreSQL database; DBOS's tables live in a schema of their own there.
+            groups: the worker groups to serve when this engine drives; None: "runs", and all with a handler.
+
+        Raises:
+            ConfigurationError: `url` is not PostgreSQL.
+        """
+        if make_url(url).get_backend_name() != "postgresql":
+            raise ConfigurationError(
+                "engine='dbos' needs PostgreSQL, since its workers are many processes: use database='postgresql://…', "
+                "or engine='embedded' for SQLite"
+            )
+        self._store = store
+        self._url = url
+        self._clock = clock
+        self._ids = ids
+        self._namespace = namespace
+        self._limits = limits or LIMITS
+        self._wanted = groups
+        self._owner = ids.new("worker")
+        self._bodies: dict[str, Body] = {}
+        self._handlers: dict[str, Handler] = {}
+        self._runtime: Runtime | None = None
+        self._worker: _Worker | None = None
+        self._lifecycle = DbosLifecycle(
+            clock=clock,
+            namespace=namespace,
+            workflows=self._bodies,
+            bytes_max=self._limits.entry_bytes_max,
+            announce=self._announce,
+            announce_cancel=self._announce_cancel,
+        )
+        self._lifecycle.queues = lambda: self._connected().queues
+        self._waker = Waker(store)
+
+    def register(self, workflow: str, body: Body) -> None:
+        """See `ports.engine.Engine`."""
+        self._bodies[workflow] = body
+
+    def serve(self, group: str, handler: Handler) -> None:
+        """See `ports.engine.Engine`. Before `open`: DBOS is told then which queues it listens to."""
+        self._handlers[group] = handler
+
+    async def open(self, observer: RunObserver, *, drive: bool = True) -> None:
+        """See `ports.engine.Engine`. The store must be open."""
+        self._lifecycle.observer = observer
+        runtime = await self.connect()
+        self._waker.open(runtime.queues)
+        if drive:
+            self._worker = _Worker(self, runtime)
+            await self._worker.open()
+
+    async def connect(self) -> Runtime:
+        """Connect to DBOS's tables, creating or updating them, without driving anything. `open` does it as well."""
+        if self._runtime is None:
+            schema = await self._store.read(_dbos_schema)
+            self._runtime = await asyncio.to_thread(Runtime, self._url, schema=schema, executor_id=self._owner)
+        return self._runtime
+
+    async def drain(self, timeout: timedelta = DRAIN) -> None:
+        """See `ports.engine.Engine`. After `timeout` what still runs is cancelled and let go.
+
+        A run that was let go, and a step that may be repeated, are taken by other workers at once, and no crash is
+        counted. An action that was executing keeps its started mark, so it is in doubt then.
+        """
+        if self._worker is not None:
+            await self._worker.drain(timeout)
+            self._worker = None
+        await self._waker.close()
+        if self._runtime is not None:
+            await self._store.transact("engine:drained", lambda tx: None)  # noqa: ARG005
+            await asyncio.to_thread(self._runtime.close)
+            self._runtime = None
+        self._lifecycle.observer = None
+
+    def start(
+        self,
+        tx: Tx,
+        *,
+        run_id: str,
+        workflow: str,
+        input_: JsonObject,
+        parent_id: str | None = None,
+        namespace: str = "",
+    ) -> bool:
+        """See `ports.engine.Engine`."""
+        return self._lifecycle.start(
+            tx,
+            run_id=run_id,
+            workflow=workflow,
+            input_=input_,
+            parent_id=parent_id,
+            linked=True,
+            namespace=namespace,
+        )
+
+    def signal(self, tx: Tx, run_id: str, name: str, payload: Json, *, dedup_key: str) -> SignalOutcome:
+        """See `ports.engine.Engine`."""
+        return self._lifecycle.signal(tx, run_id, name, payload, dedup_key=dedup_key)
+
+    def cancel(self, tx: Tx, run_id: str) -> bool:
+        """See `ports.engine.Engine`. A run of which a worker executes a step ends once the worker has settled it."""
+        return self._lifecycle.cancel(tx, run_id)
+
+    def get(self, tx: Tx, run_id: str) -> EngineRun | None:
+        """See `ports.engine.Engine`."""
+        run = runs.get(connection_of(tx), run_id, namespace=self._namespace)
+        return None if run is None else _shown(run)
+
+    def history(self, tx: Tx, run_id: str) -> list[JournalEntry]:
+        """See `ports.engine.Engine`. Steps on their way are shown between the journal's entries."""
+        connection = connection_of(tx)
+        if runs.get(connection, run_id, namespace=self._namespace) is None:
+            return []
+        return operators.history(self._connected().client, connection, run_id)
+
+    def runs(
+        self,
+        tx: Tx,
+        *,
+        status: EngineStatus | None = None,
+        namespace: str = "",
+        limit: int = 100,
+        after_id: str = "",
+    ) -> list[EngineRun]:
+        """See `ports.engine.Engine`. An engine with a namespace lists that one, whatever is asked."""
+        page = runs.page(
+            connection_of(tx),
+            status=status,
+            namespace=self._namespace or namespace,
+            limit=limit,
+            after_id=after_id,
+        )
+        return [_shown(run) for run in page]
+
+    def retry(self, tx: Tx, run_id: str) -> bool:
+        """See `ports.engine.Engine`."""
+        queues = self._connected().queues
+        return operators.retry(tx, run_id, lifecycle=self._lifecycle, queues=queues, now=self._clock.now())
+
+    def prune(self, tx: Tx, *, before: datetime, limit: int = 1000) -> list[str]:
+        """See `ports.engine.Engine`."""
+        return operators.prune(tx, self._connected().queues, before=before, namespace=self._namespace, limit=limit)
+
+    def _connected(self) -> Runtime:
+        if self._runtime is None:
+            raise RuntimeError("the engine is not open")
+        return self._runtime
+
+    def _announce(self, run: Woken) -> None:
+        self._waker.wake(run.id)
+
+    def _announce_cancel(self, run_id: str) -> None:
+        if self._worker is not None:
+            self._worker.cancel(run_id)
+
+
+class _Worker:
+    """The part of an engine that drives: it lives from `open` to `drain`."""
+
+    def __init__(self, engine: DbosEngine, runtime: Runtime) -> None:
+        self._engine = engine
+        self._runtime = runtime
+        self._groups = Groups({})
+        for group, handler in engine._handlers.items():
+            self._groups.serve(group, handler)
+        services = Services(
+            store=engine._store,
+            clock=engine._clock,
+            ids=engine._ids,
+            limits=engine._limits,
+            groups=self._groups,
+            lifecycle=engine._lifecycle,
+            dispatch=Dispatching(runtime.queues),
+        )
+        self._driver = Driver(services, engine._bodies, runtime.client, owner=engine._owner, arm=self._arm)
+        self._server = Server(services, engine._lifecycle, runtime.queues, arm=self._arm)
+        self._sweeper = DbosSweeper(
+            services,
+            self._driver,
+            self._server,
+            engine._lifecycle,
+            runtime.queues,
+            owner=engine._owner,
+            namespace=engine._namespace,
+        )
+
+    async def open(self) -> None:
+        engine = self._engine
+        concurrency = self._concurrency()
+        await asyncio.to_thread(self._runtime.register_queues, concurrency, namespace=engine._namespace)
+        await self._sweeper.beat()
+        self._runtime.launch(
+            concurrency, namespace=engine._namespace, drive=self._driver.drive, serve=self._server.serve
+        )
+        self._sweeper.open()
+
+    def cancel(self, run_id: str) -> None:
+        self._driver.cancel(run_id)
+        self._server.cancel(run_id)
+
+    async def drain(self, timeout: timedelta) -> None:
+        engine = self._engine
+        await self._sweeper.stop_looking()
+        self._driver.release()
+        clock = engine._clock
+        timer = clock.call_at(clock.now() + timeout, self._abort)
+        try:
+            await self._runtime.stop(timeout)
+        finally:
+            timer.cancel()
+        await self._sweeper.close()
+        for run_id in self._driver.released:
+            namespace = await engine._store.read(self._driver.namespace_of(run_id))
+            if namespace is not None:
+                await put_again(self._runtime.queues, run_id, namespace)
+        await engine._store.transact("engine:leave", lambda tx: workers.leave(connection_of(tx), engine._owner))
+
+    def _concurrency(self) -> dict[str, int]:
+        engine = self._engine
+        wanted = engine._wanted
+        served = {RUNS, *engine._handlers} if wanted is None else set(wanted)
+        missing = served - {RUNS, *engine._handlers}
+        if missing:
+            raise ConfigurationError(f"nobody can serve the worker groups {', '.join(sorted(missing))}: no handler")
+        return {group: engine._limits.concurrency.get(group, CONCURRENCY) for group in sorted(served)}
+
+    def _arm(self, when: datetime) -> None:
+        self._sweeper.arm(when)
+
+    def _abort(self) -> None:
+        self._driver.abort()
+        self._server.abort()
+
+
+def _shown(run: EngineRun) -> EngineRun:
+    """The run as the port tells it: that it waits for its own steps is this engine's business."""
+    return replace(run, waits=tuple(name for name in run.waits if not is_task_signal(name)))
+
+
+def _dbos_schema(tx: Tx) -> str:
+    """DBOS's tables beside ours: in "dbos", or in a schema named after ours if that is not the default one."""
+    ours = connection_of(tx).exec_driver_sql("SELECT current_schema()").scalar_one()
+    return "dbos" if ours == "public" else f"{ours}_dbos"

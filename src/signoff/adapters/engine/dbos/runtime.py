@@ -1,0 +1,97 @@
+"""DBOS in this process: its tables, its client, and, in a worker, its queues."""
+
+import asyncio
+import logging
+import math
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import timedelta
+
+from dbos import DBOS, DBOSClient, DBOSConfig, DBOSPortableJSONSerializer
+
+from signoff.adapters.engine.dbos.internals import refuse_pickles
+from signoff.adapters.engine.dbos.queues import APPLICATION, POLL_S, RUN_WORKFLOW, TASK_WORKFLOW, VERSION, Queues
+from signoff.domain.jsonvalue import JsonObject
+from signoff.errors import ConfigurationError
+
+logger = logging.getLogger(__name__)
+
+Drive = Callable[[str], Awaitable[JsonObject]]
+Serve = Callable[[str, int, int], Awaitable[None]]
+
+_CLIENT_CONNECTIONS = 3
+_WORKER_CONNECTIONS = 8
+
+
+class Runtime:
+    """What this engine needs of DBOS. One worker a process: DBOS has one instance a process."""
+
+    def __init__(self, url: str, *, schema: str, executor_id: str) -> None:
+        self._url = url
+        self._schema = schema
+        self._executor_id = executor_id
+        self._launched = False
+        refuse_pickles()
+        DBOS.migrate(url, schema=schema)
+        self.client = DBOSClient(
+            system_database_url=url,
+            dbos_system_schema=schema,
+            serializer=DBOSPortableJSONSerializer(),
+            system_database_pool_size=_CLIENT_CONNECTIONS,
+            application_name=APPLICATION,
+        )
+        self.queues = Queues(self.client)
+
+    def register_queues(self, concurrency: Mapping[str, int], *, namespace: str) -> None:
+        """Create the groups' queues, or change how many tasks each worker takes from them. Blocks.
+
+        The numbers hold for all workers: DBOS keeps them with the queue, and the last worker that starts sets them.
+        """
+        for group, number in concurrency.items():
+            self.client.register_queue(
+                self.queues.name(group, namespace),
+                worker_concurrency=number,
+                polling_interval_sec=POLL_S,
+                application_name=APPLICATION,
+            )
+
+    def launch(self, groups: Mapping[str, int], *, namespace: str, drive: Drive, serve: Serve) -> None:
+        """Begin to take runs and steps. Call it in the event loop that shall execute them."""
+        config: DBOSConfig = {
+            "name": APPLICATION,
+            "system_database_url": self._url,
+            "dbos_system_schema": self._schema,
+            "sys_db_pool_size": _WORKER_CONNECTIONS,
+            "serializer": DBOSPortableJSONSerializer(),
+            "application_version": VERSION,
+            "executor_id": self._executor_id,
+            "run_migrations": False,
+            "log_level": "WARNING",
+        }
+        DBOS(config=config)
+        if DBOS.executor_id != self._executor_id:
+            raise ConfigurationError("this process runs DBOS already; signoff's worker needs a process of its own")
+        self._launched = True
+
+        async def run(run_id: str) -> JsonObject:
+            return await drive(run_id)
+
+        async def task(run_id: str, position: int, dispatches: int) -> None:
+            await serve(run_id, position, dispatches)
+
+        # The rows of signoff count crashes; DBOS's own limit would end a workflow behind their back.
+        DBOS.workflow(name=RUN_WORKFLOW, max_recovery_attempts=None)(run)
+        DBOS.workflow(name=TASK_WORKFLOW, max_recovery_attempts=None)(task)
+        DBOS.listen_queues([self.queues.name(group, namespace) for group in groups])
+        DBOS.launch()
+
+    async def stop(self, timeout: timedelta) -> None:
+        """Take nothing new, and return once DBOS has recorded how the activations ended (or after `timeout`)."""
+        if not self._launched:
+            return
+        self._launched = False
+        patience_s = max(1, math.ceil(timeout.total_seconds()))
+        await asyncio.to_thread(DBOS.destroy, destroy_registry=True, workflow_completion_timeout_sec=patience_s)
+
+    def close(self) -> None:
+        """Disconnect. Blocks."""
+        self.client.destroy()

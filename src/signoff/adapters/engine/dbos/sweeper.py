@@ -1,0 +1,199 @@
+"""What time does: this worker beats, dead ones are replaced, deadlines come, and lost wakes are found."""
+
+import asyncio
+import logging
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from functools import partial
+
+from dbos import WorkflowStatus
+from dbos import error as dbos_errors
+
+from signoff.adapters.engine.dbos import claims, workers
+from signoff.adapters.engine.dbos.driving import Driver
+from signoff.adapters.engine.dbos.internals import recover
+from signoff.adapters.engine.dbos.lifecycle import DbosLifecycle
+from signoff.adapters.engine.dbos.queues import Queues
+from signoff.adapters.engine.dbos.serving import Server
+from signoff.adapters.engine.dbos.tasks import cancelled_runs
+from signoff.adapters.engine.embedded import runs
+from signoff.adapters.engine.embedded.connection import connection_of
+from signoff.adapters.engine.embedded.execution import Services
+from signoff.adapters.engine.embedded.rounds import Rounds
+from signoff.ports.engine import EngineStatus
+from signoff.ports.store import Store, Tx
+
+logger = logging.getLogger(__name__)
+
+#: Statuses of a DBOS workflow that nobody drives or will drive.
+_AT_REST = frozenset({"SUCCESS", "ERROR", "CANCELLED", "MAX_RECOVERY_ATTEMPTS_EXCEEDED"})
+
+#: When a wake is tried again whose workflow is still on its way out of memory; later the sweep finds it.
+_UNWINDING_S = (0.0, 0.02, 0.05, 0.1, 0.2, 0.4)
+
+
+class Waker:
+    """Puts parked runs back into DBOS's queue, after the transaction that made them pending has committed."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._queues: Queues | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def open(self, queues: Queues) -> None:
+        """Begin; before that, wakes are left to the sweep of a worker."""
+        self._queues = queues
+
+    async def close(self) -> None:
+        """Finish what was begun."""
+        if self._tasks:
+            await asyncio.wait(set(self._tasks))
+        self._queues = None
+
+    def wake(self, run_id: str) -> None:
+        """Wake one run soon."""
+        if self._queues is None:
+            return
+        task = asyncio.get_running_loop().create_task(self._wake(self._queues, run_id), name=f"wake {run_id}")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _wake(self, queues: Queues, run_id: str) -> None:
+        try:
+            namespace = await self._store.read(lambda tx: claims.pending_in(connection_of(tx), run_id))
+            if namespace is None:
+                return  # somebody was faster
+            for pause_s in _UNWINDING_S:
+                await asyncio.sleep(pause_s)
+                if await put_again(queues, run_id, namespace):
+                    return
+        except Exception:
+            logger.warning("run %r could not be woken; the sweep will", run_id, exc_info=True)
+
+
+async def put_again(queues: Queues, run_id: str, namespace: str) -> bool:
+    """Have a parked run driven on. False: DBOS still, or again, drives its workflow."""
+    try:
+        await asyncio.to_thread(queues.put_again, run_id, namespace=namespace)
+    except dbos_errors.DBOSException:
+        return False
+    return True
+
+
+class DbosSweeper(Rounds):
+    """The periodic work of one worker; see `Rounds`."""
+
+    def __init__(
+        self,
+        services: Services,
+        driver: Driver,
+        server: Server,
+        lifecycle: DbosLifecycle,
+        queues: Queues,
+        *,
+        owner: str,
+        namespace: str,
+    ) -> None:
+        super().__init__(services.clock, services.limits)
+        self._services = services
+        self._driver = driver
+        self._owner = owner
+        self._namespace = namespace
+        self._server = server
+        self._dbos_lifecycle = lifecycle
+        self._queues = queues
+
+    async def beat(self) -> None:
+        """This worker lives."""
+        now = self._services.clock.now()
+        await self._services.store.transact("engine:beat", lambda tx: workers.beat(connection_of(tx), self._owner, now))
+
+    async def _renew(self) -> None:
+        await self.beat()
+
+    async def _wake_due(self) -> None:
+        services = self._services
+        now = services.clock.now()
+
+        def work(tx: Tx) -> list[datetime | None]:
+            connection = connection_of(tx)
+            services.lifecycle.go_on(tx, runs.wake_due(connection, now=now, namespace=self._namespace))
+            return [runs.next_due(connection), self._server.enqueue_due(tx)]
+
+        for due in await services.store.transact("engine:due", work):
+            if due is not None:
+                self.arm(due)
+
+    async def _sweep(self) -> None:
+        await self._take_over()
+        await self._wake_due()
+        await self._wake_lost()
+        await self._find_stale()
+
+    async def _wake_lost(self) -> None:
+        services = self._services
+        now = services.clock.now()
+
+        def work(tx: Tx) -> None:
+            woken = runs.wake_lost(connection_of(tx), now=now, namespace=self._namespace)
+            services.lifecycle.go_on(tx, woken)
+
+        await services.store.transact("engine:lost", work)
+
+    async def _poll(self) -> None:
+        """Hear of cancels by other processes."""
+        if not self._driver.held and not self._server.run_ids:
+            return
+
+        def read(tx: Tx) -> tuple[list[str], list[str]]:
+            connection = connection_of(tx)
+            return runs.own_cancelling(connection, owner=self._owner), cancelled_runs(connection)
+
+        driven, served = await self._services.store.read(read)
+        for run_id in driven:
+            self._driver.cancel(run_id)
+        for run_id in served:
+            self._server.cancel(run_id)
+
+    async def _take_over(self) -> None:
+        """Put back what dead workers had. Also what one had whose burial was all that its finder still did."""
+        services = self._services
+        before = services.clock.now() - services.limits.lease
+        buried = await services.store.transact(
+            "engine:bury", lambda tx: workers.bury(connection_of(tx), before=before, own_id=self._owner)
+        )
+        if buried:
+            logger.warning("workers %s are gone", ", ".join(buried))
+        executing = await asyncio.to_thread(self._executing)
+        if executing:
+            dead = await services.store.read(lambda tx: workers.dead(connection_of(tx), executing))
+            if dead:
+                await asyncio.to_thread(recover, dead)
+
+    def _executing(self) -> set[str]:
+        found = self._queues.client.list_workflows(status="PENDING", load_input=False, load_output=False)
+        return {workflow.executor_id for workflow in found if workflow.executor_id is not None}
+
+    async def _find_stale(self) -> None:
+        """Runs that should be driven while DBOS has no such plan: their wake, or their worker's last word, is lost."""
+        services = self._services
+        before: datetime = services.clock.now() - services.limits.sweep
+        found = await services.store.read(lambda tx: claims.stale(connection_of(tx), before=before))
+        found = [run for run in found if run.id not in self._driver.held]
+        resting = await asyncio.to_thread(self._resting, [run.id for run in found])
+        for run in found:
+            if run.id not in resting:
+                continue
+            if run.status is EngineStatus.CANCELLING and run.owner is None:
+                end = partial(self._dbos_lifecycle.end_cancelled, run_id=run.id)
+                await services.store.transact("engine:lost", end)
+            elif await put_again(self._queues, run.id, run.namespace):
+                logger.warning("run %r was lost (%s) and is driven again", run.id, run.status)
+
+    def _resting(self, run_ids: Sequence[str]) -> set[str]:
+        if not run_ids:
+            return set()
+        found: Iterable[WorkflowStatus] = self._queues.client.list_workflows(
+            workflow_ids=list(run_ids), load_input=False, load_output=False
+        )
+        return {workflow.workflow_id for workflow in found if workflow.status in _AT_REST}
