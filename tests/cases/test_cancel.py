@@ -94,6 +94,20 @@ async def test_c44_a_tool_under_way_is_recorded_and_is_the_last_one(new_world: N
     assert len(world.prompts) == 1
 
 
+async def test_c44_a_no_that_came_before_the_cancel_stays_a_no(new_world: NewWorld, bank: Bank) -> None:
+    world = await new_world(refund_tool(bank), script=ONE_REFUND)
+    run = await world.send("Refund.")
+    card = await world.card(run)
+    await world.parked(run)
+
+    await asyncio.gather(world.reject(card, "no"), world.cancel(run))
+    await world.ended(run)
+
+    call = await world.settled(card)
+    assert (call.status, call.output) == (CallStatus.REJECTED, {"rejected": True, "reason": "no"})
+    assert "tool-output-denied" in [frame.frame["kind"] for frame in await world.frames(run)]
+
+
 class Broken(DefaultPolicy):
     """Everything raises once the test says so: model, policy, notifier and subscriber."""
 

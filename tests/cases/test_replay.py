@@ -110,12 +110,15 @@ async def test_c18_a_run_in_doubt_can_be_cancelled_and_its_thread_goes_on(durabl
     )
     run = await lose_process_after_paying(world, crash)
     await world.card(run)
+    await world.parked(run)
 
     await world.cancel(run)
     await world.completed(await world.send("And now?", thread=run.thread_id))
 
     assert bank.requests == 1
     assert await world.statuses(run) == [CallStatus.CANCELLED]
+    told = [message for message in world.prompts[-1].messages if isinstance(message, CallResult)]
+    assert "check what happened" in str(told[-1].output)
 
 
 @pytest.mark.parametrize("answer", ["happened", "not happened", "unknown"])

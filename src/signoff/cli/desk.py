@@ -37,7 +37,7 @@ async def operator(database: str) -> AsyncIterator[Operator]:
     deps = OperatorDeps(clock=clock)
     await store.open()
     try:
-        await engine.open(Settler(deps), drive=False)
+        await engine.open(Settler(deps, engine), drive=False)
         yield Operator(store, engine, deps)
         await engine.drain()
     finally:

@@ -29,7 +29,7 @@ class DurableRunner:
 
     async def open(self) -> None:
         """See `ports.runner.Runner`."""
-        await self._engine.open(Settler(self._deps), drive=self._drive)
+        await self._engine.open(Settler(self._deps, self._engine), drive=self._drive)
 
     async def close(self) -> None:
         """See `ports.runner.Runner`. Runs go on in the next process."""

@@ -1,28 +1,47 @@
 """What people read follows the engine: rows are settled in the transaction in which the engine ends a run."""
 
-from signoff.ports.engine import EngineStatus
+from signoff.domain.run import Run
+from signoff.ports.engine import Engine, EngineStatus
 from signoff.ports.store import Tx
 from signoff.turn import settle
 from signoff.turn.deps import SettleDeps
 from signoff.turn.failure import wire_code
+from signoff.turn.outcome import Outcome
+from signoff.turn.record_outcome import record_outcome
 
 
 class Settler:
-    """The engine's observer (`ports.engine.RunObserver`)."""
+    """The observer of `engine` (`ports.engine.RunObserver`)."""
 
-    def __init__(self, deps: SettleDeps) -> None:
+    def __init__(self, deps: SettleDeps, engine: Engine) -> None:
         self._deps = deps
+        self._engine = engine
 
     def ended(self, tx: Tx, run_id: str, status: EngineStatus, error: BaseException | None, error_text: str) -> None:
         """See `ports.engine.RunObserver`."""
         run = tx.run(run_id)
         if run is None or run.status.is_terminal:
             return
+        self._record_finished_tools(tx, run)
         if status is EngineStatus.CANCELLED:
             settle.cancel(tx, run, deps=self._deps)
             return
         text = error_text or "the workers that ran this turn died"
         settle.fail(tx, run, deps=self._deps, code=wire_code(error), text=text)
+
+    def _record_finished_tools(self, tx: Tx, run: Run) -> None:
+        """What a tool did counts, also where the run ended before it could write that down.
+
+        Otherwise the next turn would be told that a refund never completed, and make it again.
+        """
+        calls = {call.id: call for call in tx.calls_of_run(run.id)}
+        for entry in self._engine.history(tx, run.id):
+            group, _, rest = entry.name.partition(":")
+            call = calls.get(rest.partition(":")[0])
+            match entry.body:
+                case {"status": "completed" | "failed"} if entry.kind == "dispatch" and group == "tool" and call:
+                    outcome = Outcome.from_json(entry.body)
+                    record_outcome(tx, call, outcome, stream_id=run.stream_id, deps=self._deps)
 
     def parked(self, tx: Tx, run_id: str, parked: bool) -> None:
         """See `ports.engine.RunObserver`."""

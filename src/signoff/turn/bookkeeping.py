@@ -10,7 +10,7 @@ from signoff.agents.agent import Agent
 from signoff.domain import frame
 from signoff.domain.approval import RungAction
 from signoff.domain.audit import AuditKind
-from signoff.domain.call import FINAL, LIVE, Call, CallStatus, ToolKind
+from signoff.domain.call import Call, CallStatus
 from signoff.domain.frame import Frame
 from signoff.domain.jsonvalue import Json, JsonObject, as_object
 from signoff.domain.run import Run
@@ -19,15 +19,16 @@ from signoff.elicitation.intake import IntakeWhen
 from signoff.errors import InDoubt, QuotaExceeded
 from signoff.models.usage import to_wire
 from signoff.ports.events import EventName
-from signoff.ports.store import CallChanges, Tx
+from signoff.ports.store import Tx
 from signoff.turn import card, settle
 from signoff.turn.access import agent_of
 from signoff.turn.claim import RungPlan
 from signoff.turn.deps import TurnDeps
 from signoff.turn.history import Candidate, candidates, window_start
 from signoff.turn.input import TurnInput
-from signoff.turn.outbox import tell_escalated, tell_settled
-from signoff.turn.outcome import Answered, Completed, Declined, ExpiredUnanswered, Failed, Outcome
+from signoff.turn.outbox import tell_escalated
+from signoff.turn.outcome import Outcome
+from signoff.turn.record_outcome import record_outcome
 from signoff.turn.reply import Reply
 
 Write = Callable[[Tx, None], Json]
@@ -35,7 +36,6 @@ Write = Callable[[Tx, None], Json]
 TITLE_LENGTH = 80
 PREVIEW_LENGTH = 140
 HISTORY_TOKENS = 100_000
-EXPIRED_REASON = "approval expired"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -396,126 +396,19 @@ class Books:
         return write
 
     def outcome_writer(self, call_id: str, outcome: Outcome) -> Write:
-        """`persist:toolexec|toolreject|toolfail:<callId>`: row, frames, audit and diagnostics of one outcome."""
+        """`persist:toolexec|toolreject|toolfail:<callId>`: one outcome, see `record_outcome`."""
 
         def write(tx: Tx, _: None) -> Json:
-            call = self._call(tx, call_id)
-            if call.status in FINAL and call.status not in (CallStatus.REJECTED, CallStatus.EXPIRED):
-                return None
-            now = self._deps.clock.now()
-            status, changes, frames = _describe(call, outcome)
-            changes["status"], changes["ended_at"] = status, now
-            tx.change_call(call_id, expect=LIVE | {CallStatus.REJECTED, CallStatus.EXPIRED}, **changes)
-            tx.emit(self._turn.stream_id, frames)
-            self._tell_outcome(tx, call, outcome, status, now)
+            record_outcome(tx, self._call(tx, call_id), outcome, stream_id=self._turn.stream_id, deps=self._deps)
             return None
 
         return write
-
-    def _tell_outcome(self, tx: Tx, call: Call, outcome: Outcome, status: CallStatus, now: datetime) -> None:
-        deps = self._deps
-        if call.kind is ToolKind.ACTION:
-            kind = _audit_kind(outcome)
-            if kind is not None:
-                tx.append_audit(
-                    tenant=call.tenant,
-                    at=now,
-                    kind=kind,
-                    run_id=call.run_id,
-                    call_id=call.id,
-                    actor_id=call.decided_by if kind is AuditKind.EXECUTED else None,
-                    data={"tool": call.name, "arguments": call.final_arguments, "status": status.value},
-                )
-        asked = call.approver is not None or call.request is not None
-        if deps.notifies and asked and call.decided_via != "remembered":
-            tell_settled(tx, call, status=status.value, now=now)
-        if call.kind in (ToolKind.ACTION, ToolKind.ASK):
-            deps.events.emit_on_commit(
-                tx,
-                EventName.APPROVAL_SETTLED,
-                run_id=call.run_id,
-                thread_id=call.thread_id,
-                call_id=call.id,
-                tool=call.name,
-                status=status.value,
-            )
-        if call.kind is ToolKind.AGENT:
-            deps.events.emit_on_commit(
-                tx,
-                EventName.DELEGATED,
-                run_id=call.run_id,
-                thread_id=call.thread_id,
-                call_id=call.id,
-                tool=call.name,
-                child_run_id=call.child_run_id,
-                status=status.value,
-            )
 
     def _call(self, tx: Tx, call_id: str) -> Call:
         call = tx.call(call_id)
         if call is None:
             raise LookupError(f"the row of call {call_id!r} is gone")
         return call
-
-
-def _describe(call: Call, outcome: Outcome) -> tuple[CallStatus, CallChanges, list[Frame]]:
-    """Row and frames of an outcome. A refusal is two frames: not every reader knows the second (WIRE 5.6)."""
-    match outcome:
-        case Completed(output=output, started_at=started_at):
-            changes: CallChanges = {"output": output, "error": None}
-            if started_at is not None:
-                changes["started_at"] = datetime.fromisoformat(started_at)
-            return CallStatus.COMPLETED, changes, [frame.tool_output(call_id=call.id, output=output)]
-        case Failed(error=error):
-            return (
-                CallStatus.FAILED,
-                {"output": {"error": error}, "error": error},
-                [frame.tool_output_error(call_id=call.id, error=error)],
-            )
-        case Declined(reason=reason):
-            shown = reason or "rejected"
-            return (
-                CallStatus.REJECTED,
-                {
-                    "output": frame.without_none(rejected=True, reason=reason),
-                    "error": "rejected",
-                    "decision_reason": reason,
-                },
-                [
-                    card.approval_settled(call, status="rejected"),
-                    frame.tool_output_error(call_id=call.id, error=shown),
-                    frame.tool_output_denied(call_id=call.id, reason=reason),
-                ],
-            )
-        case ExpiredUnanswered():
-            return (
-                CallStatus.EXPIRED,
-                {"output": {"expired": True, "reason": EXPIRED_REASON}, "error": EXPIRED_REASON},
-                [
-                    card.approval_settled(call, status="expired"),
-                    frame.tool_output_error(call_id=call.id, error=EXPIRED_REASON),
-                    frame.tool_output_denied(call_id=call.id, reason=EXPIRED_REASON),
-                ],
-            )
-        case Answered(answers=answers, skipped=skipped):
-            status = CallStatus.REJECTED if skipped else CallStatus.COMPLETED
-            return status, {"output": answers, "error": None}, [frame.tool_output(call_id=call.id, output=answers)]
-        case _:
-            raise TypeError(f"no outcome of a call: {outcome!r}")
-
-
-def _audit_kind(outcome: Outcome) -> AuditKind | None:
-    match outcome:
-        case Completed():
-            return AuditKind.EXECUTED
-        case Failed(mismatch=True):
-            return AuditKind.MISMATCHED
-        case Failed():
-            return AuditKind.EXECUTION_FAILED
-        case ExpiredUnanswered():
-            return AuditKind.EXPIRED
-        case _:
-            return None  # a person's no is in the audit since they said it
 
 
 def _stored_usage(reply: Reply) -> JsonObject:

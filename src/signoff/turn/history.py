@@ -104,6 +104,11 @@ def result_of(call: Call) -> CallResult:
                 "Nobody answered in time, so the approval expired and the call did not run. Nobody said no: "
                 "tell the user, and ask again only if they want it.",
             )
+        case CallStatus.CANCELLED if call.decided_via is not None or call.in_doubt is not None:
+            return _refused(
+                call,
+                "The turn was cancelled while this call was being made: check what happened before doing it again.",
+            )
         case CallStatus.CANCELLED:
             return _refused(call, "The turn was cancelled before this call completed.")
         case CallStatus.RUNNING | CallStatus.PENDING | CallStatus.APPROVED | CallStatus.IN_DOUBT:

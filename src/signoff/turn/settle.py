@@ -12,6 +12,8 @@ from signoff.ports.events import EventName
 from signoff.ports.store import Tx
 from signoff.turn.deps import SettleDeps
 from signoff.turn.outbox import tell_settled
+from signoff.turn.outcome import Declined, ExpiredUnanswered, Outcome
+from signoff.turn.record_outcome import record_outcome
 
 CANCELLED_TEXT = "cancelled"
 NEVER_COMPLETED_TEXT = "never completed: the turn ended first"
@@ -113,6 +115,8 @@ def _settle_calls(tx: Tx, run: Run, status: RunStatus, *, deps: SettleDeps, now:
     )
     closing: list[Frame] = []
     for call in tx.calls_of_run(run.id):
+        if call.ended_at is None and (decided := _decided(call)) is not None:
+            record_outcome(tx, call, decided, stream_id=run.stream_id, deps=deps)
         if call.status in LIVE and tx.change_call(
             call.id, expect=LIVE, status=final, error=text, output={"error": text}, ended_at=now
         ):
@@ -122,6 +126,17 @@ def _settle_calls(tx: Tx, run: Run, status: RunStatus, *, deps: SettleDeps, now:
                 if deps.notifies:
                     tell_settled(tx, call, status=final.value, now=now)
     return closing
+
+
+def _decided(call: Call) -> Outcome | None:
+    """What people or time had said about a call whose run has ended before it heard of it."""
+    match call.status:
+        case CallStatus.REJECTED:
+            return Declined(reason=call.decision_reason)
+        case CallStatus.EXPIRED:
+            return ExpiredUnanswered()
+        case _:
+            return None
 
 
 def _audit_closed(tx: Tx, call: Call, final: CallStatus, *, now: datetime) -> None:
