@@ -213,13 +213,11 @@ async def _run(body: Body, context: EmbeddedContext, input_: JsonObject) -> Json
 
 def _outcome(execution: Execution, body: "asyncio.Task[Json]", *, bytes_max: int) -> Returned | BaseException:
     """How the body ended. What stopped the run counts, also when the body swallowed it."""
+    error = asyncio.CancelledError("the body cancelled itself") if body.cancelled() else body.exception()
     if execution.stop is not None:
         return execution.stop
-    if body.cancelled():
-        if execution.aborted:
-            return Released(f"run {execution.run_id!r} is released")
-        return asyncio.CancelledError("the body cancelled itself")
-    error = body.exception()
+    if execution.aborted and body.cancelled():
+        return Released(f"run {execution.run_id!r} is released")
     if error is None and execution.parked:
         return RunSuspended("the body returned although it waits")
     if isinstance(error, RunSuspended) and not execution.parked:
