@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
-from signoff.domain.jsonvalue import Json, JsonObject, encode
+from signoff.domain.jsonvalue import Json, JsonObject, decode, encode
 from signoff.domain.run import Usage
 from signoff.errors import ModelError
 from signoff.ports.clock import Clock
@@ -103,7 +103,7 @@ def _sorry(name: str, text: str) -> str:
     if "declined" in text:
         _, said, reason = text.partition("They said: ")
         return (
-            f"All right, I left it alone: {reason.partition(' Respect that')[0]}."
+            f"All right, I left it alone: {decode(reason.partition('. Respect that')[0])}."
             if said
             else "All right, I left it alone."
         )

@@ -25,9 +25,19 @@ class Settler:
         self._record_finished_tools(tx, run)
         if status is EngineStatus.CANCELLED:
             settle.cancel(tx, run, deps=self._deps)
-            return
-        text = error_text or "the workers that ran this turn died"
-        settle.fail(tx, run, deps=self._deps, code=wire_code(error), text=text)
+        else:
+            text = error_text or "the workers that ran this turn died"
+            settle.fail(tx, run, deps=self._deps, code=wire_code(error), text=text)
+        self._stop_children(tx, run_id)
+
+    def _stop_children(self, tx: Tx, run_id: str) -> None:
+        """Nobody waits for a sub-agent's answer any more; detached ones go on.
+
+        A child may be a row only: its parent died between writing it and starting it.
+        """
+        for child in tx.children_of(run_id):
+            if not child.detached and not child.status.is_terminal and not self._engine.cancel(tx, child.id):
+                settle.cancel(tx, child, deps=self._deps)
 
     def _record_finished_tools(self, tx: Tx, run: Run) -> None:
         """What a tool did counts, also where the run ended before it could write that down.

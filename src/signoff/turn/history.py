@@ -92,7 +92,7 @@ def result_of(call: Call) -> CallResult:
         case CallStatus.REJECTED if call.request is not None:
             return CallResult(id=call.id, name=call.name, output=call.output)
         case CallStatus.REJECTED:
-            reason = f" They said: {call.decision_reason}" if call.decision_reason else ""
+            reason = f" They said: {encode(call.decision_reason)}." if call.decision_reason else ""
             return _refused(
                 call,
                 f"A person declined this call; it did not run.{reason} Respect that: do not make this call again "

@@ -1,5 +1,6 @@
 """Settle what a run leaves behind, in one transaction: cards, run row, thread and stream (DESIGN 3.8)."""
 
+import logging
 from datetime import datetime
 from typing import assert_never
 
@@ -14,6 +15,8 @@ from signoff.turn.deps import SettleDeps
 from signoff.turn.outbox import tell_settled
 from signoff.turn.outcome import Declined, ExpiredUnanswered, Outcome
 from signoff.turn.record_outcome import record_outcome
+
+_log = logging.getLogger("signoff.runs")
 
 CANCELLED_TEXT = "cancelled"
 NEVER_COMPLETED_TEXT = "never completed: the turn ended first"
@@ -99,6 +102,9 @@ def _end(
     if status is RunStatus.FAILED and not nested:
         # Where the ending begins on the stream: an operator's retry withdraws it.
         tx.change_run(run.id, attempt_seq=last - len(closing) + 1)
+    if status is RunStatus.FAILED:
+        # The stream may hide the text from users; whoever is on call reads it here and in the run's row.
+        tx.on_commit(lambda: _log.warning("run %s of agent %s failed: %s: %s", run.id, run.agent, code, text))
     name = EventName.RUN_FAILED if status is RunStatus.FAILED else EventName.RUN_FINISHED
     deps.events.emit_on_commit(
         tx, name, run_id=run.id, thread_id=run.thread_id, agent=run.agent, status=status.value, code=code

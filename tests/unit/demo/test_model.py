@@ -65,7 +65,7 @@ def test_only_the_newest_message_counts() -> None:
         ),
         (
             answered(
-                "purgeCache", "A person declined this call. They said: not today Respect that: stop.", is_error=True
+                "purgeCache", 'A person declined this call. They said: "not today". Respect that: stop.', is_error=True
             ),
             "All right, I left it alone: not today.",
         ),

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from datetime import datetime, timedelta
 
 from signoff.errors import StoreBusy
@@ -25,7 +25,7 @@ class Rounds(ABC):
         self._clock = clock
         self._limits = limits
         self._renewing: asyncio.Task[None] | None = None
-        self._looking: set[asyncio.Task[None]] = set()
+        self._looking: set[asyncio.Task[object]] = set()
         self._timer: Timer | None = None
         self._due_at: datetime | None = None
         self._open = False
@@ -104,15 +104,13 @@ class Rounds(ABC):
         return True
 
     def _look(self, work: Coroutine[object, object, object]) -> None:
-        async def run() -> None:
-            await work
-
-        task = asyncio.get_running_loop().create_task(run())
+        # The work itself, not a wrapper around it: a task that is stopped before it began closes what it was given.
+        task = asyncio.get_running_loop().create_task(work)
         self._looking.add(task)
         task.add_done_callback(self._looking.discard)
 
 
-async def _cancel(tasks: set[asyncio.Task[None]]) -> None:
+async def _cancel(tasks: Iterable[asyncio.Task[object]] | Iterable[asyncio.Task[None]]) -> None:
     waiting = set(tasks)
     for task in waiting:
         task.cancel()
