@@ -1,9 +1,9 @@
 """The composition root: the one place where adapters meet ports."""
 
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import timedelta
-from typing import Literal
+from typing import TYPE_CHECKING, Literal, assert_never
 
 from fastapi import APIRouter
 
@@ -42,6 +42,9 @@ from signoff.tools.gate import Authorizer
 from signoff.turn.deps import TurnDeps, TurnSettings
 from signoff.turn.events import Events
 
+if TYPE_CHECKING:
+    from signoff.adapters.engine.dbos import DbosEngine
+
 MEMORY = "memory://"
 
 
@@ -66,6 +69,10 @@ class Signoff:
         links: decision links: for notifications, and for `decision_link`.
         settings: bounds of a turn.
         limits: bounds at the door.
+        engine: "embedded" drives runs in this process; "dbos" (`signoff[dbos]`, PostgreSQL only) in any number of
+            worker processes, see `signoff worker`.
+        serve: whether runs are driven here, or the worker groups to serve here ("runs", "llm", "tool"; with "dbos"
+            only). False: this process only starts, signals and shows them; another one drives.
         engine_limits: bounds and patience of the durable engine.
         migrate: bring the database's schema up to date on start.
         subscribers: called with every diagnostics event.
@@ -93,6 +100,8 @@ class Signoff:
         links: DecisionLinks | None = None,
         settings: TurnSettings | None = None,
         limits: Limits | None = None,
+        engine: Literal["embedded", "dbos"] = "embedded",
+        serve: bool | Collection[str] = True,
         engine_limits: EngineLimits | None = None,
         migrate: bool = True,
         subscribers: Iterable[Subscriber] = (),
@@ -118,8 +127,12 @@ class Signoff:
             settings=_settings(settings, default_role),
             notifies=bool(notifiers),
         )
-        self.engine: Engine | None = self._engine(durable, engine_limits or EngineLimits())
-        self.runner = self._runner(turn, strict=durable == "strict")
+        self.engine: Engine | None = None
+        self._worker: DbosEngine | None = None
+        if durable is not False:
+            url = database if isinstance(database, str) else None
+            self.engine = self._engine(engine, url=url, serve=serve, limits=engine_limits)
+        self.runner = self._runner(turn, strict=durable == "strict", drive=bool(serve))
         self.deps = Deps(turn=turn, runner=self.runner, limits=limits or Limits(), inbox_role=inbox_role, links=links)
         self._delivery = self._outbox_delivery(notifiers) if notifiers else None
         self.approvals = ApprovalPort(self.deps)
@@ -169,6 +182,21 @@ class Signoff:
     async def _lifespan(self) -> AsyncIterator[None]:
         async with self.running():
             yield
+
+    def assign(self, groups: Collection[str], *, concurrency: Mapping[str, int] | None = None) -> None:
+        """Before `open`: make this process a worker for these worker groups, whatever `serve` says.
+
+        Args:
+            groups: "runs", "llm", "tool".
+            concurrency: how many tasks of a group each of its workers takes at once; a group that is not named
+                keeps what `engine_limits` say.
+
+        Raises:
+            ConfigurationError: the engine has no workers of its own, or nothing serves such a group.
+        """
+        if self._worker is None:
+            raise ConfigurationError("only engine='dbos' has workers; the embedded engine drives where it is opened")
+        self._worker.assign(groups, concurrency=concurrency or {})
 
     # --- doors ----------------------------------------------------------------------------------------------
 
@@ -247,22 +275,50 @@ class Signoff:
             addition=None if self.deps.links is None else add_links,
         )
 
-    def _engine(self, durable: bool | Literal["strict"], limits: EngineLimits) -> Engine | None:
-        if durable is False:
-            return None
+    def _engine(
+        self,
+        kind: Literal["embedded", "dbos"],
+        *,
+        url: str | None,
+        serve: bool | Collection[str],
+        limits: EngineLimits | None,
+    ) -> Engine:
+        groups = None if isinstance(serve, bool) else tuple(serve)
         if not isinstance(self.store, SqlStore):
             raise ConfigurationError(
                 "durable runs need a database that survives: use database='sqlite:///…' or durable=False"
             )
-        from signoff.adapters.engine.embedded import EmbeddedEngine
+        match kind:
+            case "embedded":
+                from signoff.adapters.engine.embedded import EmbeddedEngine
 
-        return EmbeddedEngine(self.store, clock=self._clock, ids=self._ids, limits=limits)
+                if groups is not None:
+                    raise ConfigurationError("only engine='dbos' can serve some worker groups and leave others")
+                return EmbeddedEngine(self.store, clock=self._clock, ids=self._ids, limits=limits)
+            case "dbos":
+                if url is None:
+                    raise ConfigurationError("engine='dbos' needs database='postgresql://…', not a store")
+                self._worker = _dbos_engine()(
+                    self.store, url=url, clock=self._clock, ids=self._ids, limits=limits, groups=groups
+                )
+                return self._worker
+            case _:
+                assert_never(kind)
 
-    def _runner(self, turn: TurnDeps, *, strict: bool) -> Runner:
+    def _runner(self, turn: TurnDeps, *, strict: bool, drive: bool) -> Runner:
         inline = InlineRunner(turn)
         if self.engine is None:
             return inline
-        return FallbackRunner(DurableRunner(turn, self.engine), inline, strict=strict, events=self.events)
+        durable = DurableRunner(turn, self.engine, drive=drive)
+        return FallbackRunner(durable, inline, strict=strict, events=self.events)
+
+
+def _dbos_engine() -> "type[DbosEngine]":
+    try:
+        from signoff.adapters.engine.dbos import DbosEngine
+    except ImportError as error:
+        raise ConfigurationError("engine='dbos' needs DBOS: pip install 'signoff[dbos]'") from error
+    return DbosEngine
 
 
 def _settings(settings: TurnSettings | None, default_role: str | None) -> TurnSettings:

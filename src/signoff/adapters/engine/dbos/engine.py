@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -84,6 +84,7 @@ class DbosEngine:
         self._namespace = namespace
         self._limits = limits or LIMITS
         self._wanted = groups
+        self._assigned = False
         self._owner = ids.new("worker")
         self._bodies: dict[str, Body] = {}
         self._handlers: dict[str, Handler] = {}
@@ -108,12 +109,26 @@ class DbosEngine:
         """See `ports.engine.Engine`. Before `open`: DBOS is told then which queues it listens to."""
         self._handlers[group] = handler
 
+    def assign(self, groups: Collection[str], *, concurrency: Mapping[str, int]) -> None:
+        """Before `open`: serve these worker groups here, also if `open` is told not to drive.
+
+        Raises:
+            ConfigurationError: nothing serves such a group.
+        """
+        unknown = {*groups, *concurrency} - {RUNS, *self._handlers}
+        if unknown:
+            known = ", ".join([RUNS, *self._handlers])
+            raise ConfigurationError(f"there is no worker group {sorted(unknown)[0]!r}; there are {known}")
+        self._wanted = tuple(groups)
+        self._assigned = True
+        self._limits = replace(self._limits, concurrency={**self._limits.concurrency, **concurrency})
+
     async def open(self, observer: RunObserver, *, drive: bool = True) -> None:
         """See `ports.engine.Engine`. The store must be open."""
         self._lifecycle.observer = observer
         runtime = await self.connect()
         self._waker.open(runtime.queues)
-        if drive:
+        if drive or self._assigned:
             self._worker = _Worker(self, runtime)
             await self._worker.open()
 
