@@ -29,7 +29,7 @@ def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path}/store.db"
     url = str(request.getfixturevalue("postgres_store_url"))
-    _empty(url)
+    empty(url)
     return url
 
 
@@ -60,14 +60,15 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
             opened = SqlStore(f"sqlite:///{tmp_path}/store.db")
         case _:
             url = str(request.getfixturevalue("postgres_store_url"))
-            _empty(url)
+            empty(url)
             opened = SqlStore(url)
     await opened.open()
     yield opened
     await opened.close()
 
 
-def _empty(url: str) -> None:
+def empty(url: str) -> None:
+    """Delete all rows of a schema."""
     with psycopg.connect(url, autocommit=True) as connection:
         names = connection.execute(
             "SELECT quote_ident(tablename) FROM pg_tables WHERE schemaname = current_schema()"

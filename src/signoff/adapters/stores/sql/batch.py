@@ -35,6 +35,33 @@ class StoreKilled(BaseException):
     """`CommitFaults` killed the store. Never leaves the SQL store."""
 
 
+class Life:
+    """Whether the store lives: asks `CommitFaults`, if there are any, and once killed nothing commits any more."""
+
+    def __init__(self, faults: CommitFaults | None) -> None:
+        self._faults = faults
+        self.over = False
+
+    def before_commit(self, labels: Sequence[str]) -> None:
+        """Raises `StoreKilled` if the store dies here, or is dead."""
+        if self.over:
+            raise StoreKilled
+        if self._faults is not None:
+            self._ask(self._faults.before_commit, labels)
+
+    def after_commit(self, labels: Sequence[str]) -> None:
+        """Raises `StoreKilled` if the store dies here."""
+        if self._faults is not None:
+            self._ask(self._faults.after_commit, labels)
+
+    def _ask(self, hook: Callable[[Sequence[str]], None], labels: Sequence[str]) -> None:
+        try:
+            hook(labels)
+        except BaseException as error:
+            self.over = True
+            raise StoreKilled from error
+
+
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Job:
     """Work that was submitted. `future` is None for `transact_soon`: nobody waits for it."""
@@ -83,7 +110,7 @@ class Dialect(Protocol):
         ...
 
 
-def run_batch(connection: Connection, jobs: Sequence[Job], dialect: Dialect, faults: CommitFaults | None) -> Ended:
+def run_batch(connection: Connection, jobs: Sequence[Job], dialect: Dialect, life: Life) -> Ended:
     """Run the jobs in order and commit those that did not fail.
 
     Raises:
@@ -105,19 +132,19 @@ def run_batch(connection: Connection, jobs: Sequence[Job], dialect: Dialect, fau
         )
         dialect.before_commit(connection, ended.emitted)
         labels = [outcome.job.label for outcome in done]
-        if faults is not None:
-            _ask(faults.before_commit, labels)
+        life.before_commit(labels)
         dialect.commit(connection)
     except BaseException:
         roll_back(connection)
         raise
-    if faults is not None:
-        _ask(faults.after_commit, labels)
+    life.after_commit(labels)
     return ended
 
 
 def roll_back(connection: Connection) -> None:
     """Undo what is open, if anything is; a lost connection has nothing open."""
+    if connection.invalidated:
+        return
     try:
         connection.exec_driver_sql("ROLLBACK")
     except DBAPIError:
@@ -144,10 +171,3 @@ def _run_member(connection: Connection, job: Job, dialect: Dialect, *, alone: bo
         connection.exec_driver_sql(_ROLLBACK_TO)
         connection.exec_driver_sql(_RELEASE)
     return Outcome(job=job, error=failure)
-
-
-def _ask(hook: Callable[[Sequence[str]], None], labels: Sequence[str]) -> None:
-    try:
-        hook(labels)
-    except BaseException as error:
-        raise StoreKilled from error

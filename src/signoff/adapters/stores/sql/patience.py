@@ -17,6 +17,10 @@ _PAUSE_MIN_S = 0.001
 _PAUSE_MAX_S = 0.02
 
 
+class NotYet(Exception):
+    """The database has no answer for now; `Patience.insist` asks again."""
+
+
 class Patience:
     """Repeats what is refused for now, for at most `limit` in all."""
 
@@ -31,11 +35,12 @@ class Patience:
         while True:
             try:
                 return attempt()
-            except DBAPIError as error:
-                if not self._is_transient(error):
+            except (DBAPIError, NotYet) as error:
+                if isinstance(error, DBAPIError) and not self._is_transient(error):
                     raise
                 if time.monotonic() + pause > give_up_at:
-                    raise StoreBusy(f"the database refused {what} for {self._limit_s:g} s: {error.orig}") from error
+                    why = error.orig if isinstance(error, DBAPIError) else error
+                    raise StoreBusy(f"the database refused {what} for {self._limit_s:g} s: {why}") from error
             time.sleep(pause)
             pause = min(pause * 2, _PAUSE_MAX_S)
 

@@ -5,17 +5,17 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from sqlalchemy import URL, Connection, Engine, create_engine
 from sqlalchemy.exc import DBAPIError, OperationalError
 
-from signoff.adapters.stores.sql.batch import CommitFaults, Ended, Job, StoreKilled, run_batch
+from signoff.adapters.stores.sql.batch import Ended, Job, Life, StoreKilled, run_batch
 from signoff.adapters.stores.sql.listener import CHANNEL, Listener
-from signoff.adapters.stores.sql.patience import Patience
+from signoff.adapters.stores.sql.patience import NotYet, Patience
 from signoff.adapters.stores.sql.tx import SqlTx
 from signoff.adapters.stores.sql.types import escape
-from signoff.errors import ConfigurationError, StoreBusy
+from signoff.errors import ConfigurationError
 
 T = TypeVar("T")
 
@@ -82,7 +82,7 @@ class PostgresBackend:
         url: URL,
         *,
         patience: timedelta,
-        faults: CommitFaults | None,
+        life: Life,
         deliver: Callable[[Sequence[Ended]], None],
         wake: Callable[[Iterable[str] | None], None],
     ) -> None:
@@ -97,9 +97,8 @@ class PostgresBackend:
             pool_size=READERS + WRITERS + 1,
             max_overflow=0,
         )
-        self.killed = False
         self._patience = Patience(patience, is_transient)
-        self._faults = faults
+        self._life = life
         self._deliver = deliver
         self._listener = Listener(self.engine, wake)
         self._pool = ThreadPoolExecutor(WRITERS, thread_name_prefix="signoff-postgres-writer")
@@ -126,7 +125,7 @@ class PostgresBackend:
             self._closing = True
             self._send([])
             self._changed.notify_all()
-            self._changed.wait_for(lambda: self._open == 0 or self.killed)
+            self._changed.wait_for(lambda: self._open == 0 or self._life.over)
         self._pool.shutdown()
         if self._flusher.ident is not None:
             self._flusher.join()
@@ -155,12 +154,12 @@ class PostgresBackend:
 
     def _send(self, jobs: Sequence[Job]) -> None:
         """Start a transaction of the waiting pieces and these jobs, once the pieces on their way have arrived."""
-        members = [*self._pieces, *jobs]
-        if not members or self.killed:
+        members, self._pieces = [*self._pieces, *jobs], []
+        if not members or self._life.over:
             return
         ahead, done = self._carrier, Future[None]()
         if any(job.future is None for job in members):
-            self._carrier, self._pieces = done, []
+            self._carrier = done
         self._open += 1
         if ahead is None:
             self._pool.submit(self._run, members, done)
@@ -172,7 +171,6 @@ class PostgresBackend:
             ended = self._patience.settle(jobs, self._commit)
         except StoreKilled:
             with self._changed:
-                self.killed = True
                 self._changed.notify_all()
             return
         self._deliver(ended)
@@ -184,25 +182,26 @@ class PostgresBackend:
         done.set_result(None)
 
     def _commit(self, jobs: Sequence[Job]) -> Ended:
-        if self.killed:
+        if self._life.over:
             raise StoreKilled
         with self.engine.connect() as connection:
-            return run_batch(connection, jobs, PostgresTransaction(self._was_committed), self._faults)
+            return run_batch(connection, jobs, PostgresTransaction(self._was_committed), self._life)
 
     def _was_committed(self, txid: int) -> bool:
         """What became of a transaction whose COMMIT got no answer. Raises `StoreBusy` if nobody can tell."""
 
-        def ask() -> Any:
+        def ask() -> bool:
             with self.engine.connect() as connection:
-                return connection.exec_driver_sql("SELECT txid_status(%(txid)s)", {"txid": txid}).scalar_one()
+                status = connection.exec_driver_sql("SELECT txid_status(%(txid)s)", {"txid": txid}).scalar_one()
+            match status:
+                case "committed":
+                    return True
+                case "aborted":
+                    return False
+                case _:  # the server has not noticed that the connection is gone
+                    raise NotYet(f"transaction {txid} is {status}")
 
-        match self._patience.insist("to say whether it committed", ask):
-            case "committed":
-                return True
-            case "aborted":
-                return False
-            case status:
-                raise StoreBusy(f"the connection was lost at the commit, and its outcome is unknown ({status})")
+        return self._patience.insist("to say whether it committed", ask)
 
     def _read(self, work: Callable[[SqlTx], T]) -> T:
         with self.engine.connect() as connection:

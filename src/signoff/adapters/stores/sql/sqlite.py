@@ -12,7 +12,7 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import QueuePool
 
-from signoff.adapters.stores.sql.batch import CommitFaults, Ended, Job, StoreKilled, run_batch
+from signoff.adapters.stores.sql.batch import Ended, Job, Life, StoreKilled, run_batch
 from signoff.adapters.stores.sql.patience import Patience
 from signoff.adapters.stores.sql.tx import SqlTx
 from signoff.errors import ConfigurationError
@@ -70,7 +70,7 @@ class SqliteBackend:
         url: URL,
         *,
         patience: timedelta,
-        faults: CommitFaults | None,
+        life: Life,
         deliver: Callable[[Sequence[Ended]], None],
         wake: Callable[[Iterable[str] | None], None],
     ) -> None:
@@ -80,7 +80,7 @@ class SqliteBackend:
             raise ConfigurationError(f"SQLite {sqlite3.sqlite_version} is too old: 3.35 or later is needed")
         self._url = url
         self._patience = Patience(patience, self.dialect.is_transient)
-        self._faults = faults
+        self._life = life
         self._deliver = deliver
         self._wake = wake
         self._queue: deque[Job] = deque()
@@ -89,7 +89,6 @@ class SqliteBackend:
         self._flush_at = 0.0
         self._watching = False
         self._closing = False
-        self.killed = False
         self._thread: threading.Thread | None = None
         self._data_version: int | None = None
         self._look_at = 0.0
@@ -124,7 +123,7 @@ class SqliteBackend:
 
     def submit(self, jobs: Sequence[Job]) -> None:
         """Queue jobs, in order."""
-        if self.killed:
+        if self._life.over:
             return
         with self._changed:
             if not self._queue:
@@ -137,6 +136,15 @@ class SqliteBackend:
 
     def read(self, work: Callable[[SqlTx], T]) -> T:
         """Run `work` on a snapshot of what is committed. Blocks."""
+        return self._patience.insist("a read", lambda: self._read(work))
+
+    def watch(self, watching: bool) -> None:
+        """While somebody follows streams, look every 100 ms whether another process has committed."""
+        with self._changed:
+            self._watching = watching
+            self._changed.notify()
+
+    def _read(self, work: Callable[[SqlTx], T]) -> T:
         with self.engine.connect() as connection:
             if not connection.info.get("reads_only"):
                 connection.exec_driver_sql("PRAGMA query_only = ON")
@@ -147,12 +155,6 @@ class SqliteBackend:
             finally:
                 connection.exec_driver_sql("ROLLBACK")
 
-    def watch(self, watching: bool) -> None:
-        """While somebody follows streams, look every 100 ms whether another process has committed."""
-        with self._changed:
-            self._watching = watching
-            self._changed.notify()
-
     def _write(self) -> None:
         with self.engine.connect() as connection:
             # The pause between tries is ours: SQLite's own grows to 100 ms, too long to catch a short gap.
@@ -160,11 +162,11 @@ class SqliteBackend:
             try:
                 while (jobs := self._next(connection)) is not None:
                     ended = self._patience.settle(
-                        jobs, lambda members: run_batch(connection, members, self.dialect, self._faults)
+                        jobs, lambda members: run_batch(connection, members, self.dialect, self._life)
                     )
                     self._deliver(ended)
             except StoreKilled:
-                self.killed = True
+                return
 
     def _next(self, connection: Connection) -> list[Job] | None:
         """Wait for jobs and take what is there; None when the store closes and nothing is left."""

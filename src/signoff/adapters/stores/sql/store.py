@@ -11,7 +11,7 @@ from sqlalchemy import Engine
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
-from signoff.adapters.stores.sql.batch import CommitFaults, Ended, Job
+from signoff.adapters.stores.sql.batch import CommitFaults, Ended, Job, Life
 from signoff.adapters.stores.sql.migrate import require_current, upgrade
 from signoff.adapters.stores.sql.postgres import PostgresBackend
 from signoff.adapters.stores.sql.sqlite import SqliteBackend
@@ -31,8 +31,6 @@ class Backend(Protocol):
 
     #: How many reads may run side by side.
     readers: int
-    #: `CommitFaults` ended it; nothing is answered any more.
-    killed: bool
 
     def connect(self) -> Engine: ...
 
@@ -81,8 +79,9 @@ class SqlStore:
                 kind = PostgresBackend
             case other:
                 raise ConfigurationError(f"signoff keeps its rows in sqlite or postgresql, not in {other!r}")
+        self._life = Life(faults)
         self._backend: Backend = kind(
-            parsed, patience=patience, faults=faults, deliver=self._deliver_soon, wake=self._wake_soon
+            parsed, patience=patience, life=self._life, deliver=self._deliver_soon, wake=self._wake_soon
         )
         self._migrate = migrate
         self._subscriptions = Subscriptions()
@@ -98,7 +97,11 @@ class SqlStore:
             ConfigurationError: the database cannot be opened, or its schema is not the one this version needs.
             StoreBusy: it cannot be reached within the store's patience.
         """
-        await asyncio.to_thread(self._connect)
+        try:
+            await asyncio.to_thread(self._connect)
+        except BaseException:
+            await asyncio.to_thread(self._disconnect)
+            raise
         self._loop = asyncio.get_running_loop()
         self._backend.start()
 
@@ -124,9 +127,10 @@ class SqlStore:
     async def read(self, work: Callable[[SqlTx], T]) -> T:
         """See `ports.store.Store`."""
         loop = self._running()
-        if self._backend.killed:
-            await loop.create_future()
-        return await loop.run_in_executor(self._readers, self._backend.read, work)
+        result = await loop.run_in_executor(self._readers, self._backend.read, work)
+        if self._life.over:
+            await loop.create_future()  # the dead hear nothing
+        return result
 
     def subscribe(self, stream_id: str, wake: Callable[[], None]) -> Callable[[], None]:
         """See `ports.store.Store`."""
