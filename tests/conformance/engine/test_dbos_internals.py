@@ -1,0 +1,156 @@
+"""What the DBOS adapter uses beyond DBOS's public API, held to what it needs: an upgrade that changes it fails here."""
+
+import asyncio
+import base64
+import os
+import pickle  # noqa: TID251  # what must be refused
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from dbos import DBOS, DBOSClient, DBOSConfig, DBOSPortableJSONSerializer
+from dbos._serialization import DefaultSerializer
+from sqlalchemy import Connection, create_engine
+from sqlalchemy.engine import make_url
+
+from signoff.adapters.engine.dbos import DbosEngine, internals
+from signoff.adapters.engine.dbos.internals import PickleRefused
+from signoff.adapters.engine.dbos.queues import APPLICATION, VERSION
+from signoff.adapters.engine.dbos.runtime import Runtime
+from signoff.adapters.stores.sql import SqlStore
+from signoff.errors import ConfigurationError
+from signoff.testing.clock import FakeClock, FakeIds
+from tests.conformance.engine.dbos_world import database
+
+pytestmark = pytest.mark.postgres
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    with database() as url:
+        DBOS.migrate(url)
+        yield url
+
+
+@pytest.fixture
+def client(url: str) -> Iterator[DBOSClient]:
+    runtime = Runtime(url, schema="dbos", executor_id="nobody")
+    yield runtime.client
+    runtime.close()
+
+
+@contextmanager
+def transaction(url: str, *, commit: bool = True) -> Iterator[Connection]:
+    """As the store has it: statements begin and end it."""
+    engine = create_engine(make_url(url).set(drivername="postgresql+psycopg"), isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        connection.exec_driver_sql("BEGIN")
+        yield connection
+        connection.exec_driver_sql("COMMIT" if commit else "ROLLBACK")
+    engine.dispose()
+
+
+def enqueue(client: DBOSClient, run_id: str) -> None:
+    client.enqueue(
+        {"workflow_name": "flow", "queue_name": "nobody.listens", "workflow_id": run_id, "app_version": VERSION}
+    )
+
+
+def append(client: DBOSClient, connection: Connection, run_id: str, position: int = 1) -> None:
+    internals.append_step(
+        client, connection, run_id=run_id, position=position, name="record:x", output='{"state":"done"}', at_ms=1_000
+    )
+
+
+def test_a_step_is_journaled_in_the_callers_transaction(url: str, client: DBOSClient) -> None:
+    enqueue(client, "kept")
+    with transaction(url, commit=False) as connection:
+        append(client, connection, "kept")
+    assert client.list_workflow_steps("kept") == []
+
+    with transaction(url) as connection:
+        append(client, connection, "kept")
+
+    (step,) = client.list_workflow_steps("kept")
+    assert (step["function_id"], step["function_name"]) == (1, "record:x")
+    assert (step["output"], step["error"], step["started_at_epoch_ms"]) == ({"state": "done"}, None, 1_000)
+
+
+def test_single_steps_are_forgotten(url: str, client: DBOSClient) -> None:
+    enqueue(client, "forgetful")
+    with transaction(url) as connection:
+        for position in (1, 2, 3):
+            append(client, connection, "forgetful", position)
+        internals.forget_steps(client, connection, "forgetful", [2])
+
+    assert [step["function_id"] for step in client.list_workflow_steps("forgetful")] == [1, 3]
+
+
+def test_a_pickle_is_refused_and_executes_nothing(url: str, client: DBOSClient, tmp_path: Path) -> None:
+    """The row says how it is read, so a JSON serializer in the settings does not protect by itself."""
+    proof = tmp_path / "executed"
+
+    class Attack:
+        def __reduce__(self) -> tuple[object, tuple[str]]:
+            return os.mkdir, (str(proof),)
+
+    enqueue(client, "attacked")
+    with transaction(url) as connection:
+        append(client, connection, "attacked")
+        connection.exec_driver_sql(
+            "UPDATE dbos.operation_outputs SET serialization = 'py_pickle', output = %s WHERE workflow_uuid = %s",
+            (base64.b64encode(pickle.dumps(Attack())).decode(), "attacked"),
+        )
+
+    (step,) = client.list_workflow_steps("attacked")
+
+    assert not proof.exists()
+    assert isinstance(step["output"], str), "what cannot be read comes as the text it is, which the journal refuses"
+    with pytest.raises(PickleRefused):
+        pickling().deserialize(base64.b64encode(pickle.dumps(1)).decode())
+    with pytest.raises(PickleRefused):
+        pickling().serialize(1)
+
+
+async def test_recovery_gives_a_workflow_of_a_dead_executor_back_to_its_queue(url: str, client: DBOSClient) -> None:
+    enqueue(client, "stranded")
+    with transaction(url) as connection:
+        connection.exec_driver_sql(
+            "UPDATE dbos.workflow_status SET status = 'PENDING', executor_id = 'dead' WHERE workflow_uuid = 'stranded'"
+        )
+    config: DBOSConfig = {
+        "name": APPLICATION,
+        "system_database_url": url,
+        "application_version": VERSION,
+        "executor_id": "living",
+        "serializer": DBOSPortableJSONSerializer(),
+        "log_level": "WARNING",
+    }
+    DBOS(config=config)
+    DBOS.listen_queues([])
+    DBOS.launch()
+    try:
+        await asyncio.to_thread(internals.recover, ["somebody else"])
+        assert (await status(client, "stranded")) == ("PENDING", "dead")
+
+        await asyncio.to_thread(internals.recover, ["dead"])
+        assert (await status(client, "stranded"))[0] == "ENQUEUED"
+    finally:
+        await asyncio.to_thread(DBOS.destroy, destroy_registry=True)
+
+
+async def status(client: DBOSClient, workflow_id: str) -> tuple[str, str | None]:
+    (found,) = await asyncio.to_thread(client.list_workflows, workflow_ids=[workflow_id])
+    return found.status, found.executor_id
+
+
+def test_sqlite_is_refused_and_the_error_says_what_to_do(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/desk.db"
+    with pytest.raises(ConfigurationError, match="postgresql"):
+        DbosEngine(SqlStore(url), url=url, clock=FakeClock(), ids=FakeIds())
+
+
+def pickling() -> DefaultSerializer:
+    """DBOS's own default, which pickles."""
+    return DefaultSerializer()
