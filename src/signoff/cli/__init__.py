@@ -4,10 +4,11 @@ import sys
 
 import typer
 
-from signoff.cli import runs
+from signoff.cli import audit, runs
 from signoff.cli.demo import demo
 from signoff.cli.migrate import migrate
 from signoff.cli.replay_check import replay_check
+from signoff.cli.worker import worker
 from signoff.errors import SignoffError
 
 app = typer.Typer(
@@ -21,7 +22,9 @@ app = typer.Typer(
 app.command()(demo)
 app.command()(migrate)
 app.command("replay-check")(replay_check)
+app.command()(worker)
 app.add_typer(runs.app)
+app.add_typer(audit.app)
 
 
 def main() -> None:

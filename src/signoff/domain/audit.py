@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from signoff.domain.jsonvalue import Json, JsonObject, digest
+from signoff.domain.jsonvalue import JsonObject, digest
 
 
 class AuditKind(StrEnum):
@@ -47,6 +47,39 @@ class AuditEntry:
     hash: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditHead:
+    """The last row of a tenant's chain."""
+
+    tenant: str
+    seq: int
+    hash: str
+
+
+def audit_row(entry: AuditEntry) -> JsonObject:
+    """The row as it is exported: what its hash covers, and the hash."""
+    return {**_covered(entry), "hash": entry.hash}
+
+
+def expected_hash(entry: AuditEntry) -> str:
+    """The hash that the row must carry, whatever it carries."""
+    return digest(_covered(entry))
+
+
+def _covered(entry: AuditEntry) -> JsonObject:
+    return {
+        "tenant": entry.tenant,
+        "seq": entry.seq,
+        "at": entry.at.isoformat(),
+        "kind": entry.kind.value,
+        "runId": entry.run_id,
+        "callId": entry.call_id,
+        "actorId": entry.actor_id,
+        "data": entry.data,
+        "previous": entry.previous,
+    }
+
+
 def audit_hash(
     *,
     tenant: str,
@@ -60,15 +93,17 @@ def audit_hash(
     previous: str,
 ) -> str:
     """The hash that row `seq` must carry: SHA-256 over its canonical JSON, hexadecimal."""
-    row: Json = {
-        "tenant": tenant,
-        "seq": seq,
-        "at": at.isoformat(),
-        "kind": kind.value,
-        "runId": run_id,
-        "callId": call_id,
-        "actorId": actor_id,
-        "data": data,
-        "previous": previous,
-    }
-    return digest(row)
+    return expected_hash(
+        AuditEntry(
+            tenant=tenant,
+            seq=seq,
+            at=at,
+            kind=kind,
+            run_id=run_id,
+            call_id=call_id,
+            actor_id=actor_id,
+            data=data,
+            previous=previous,
+            hash="",
+        )
+    )

@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Protocol, TypedDict, TypeVar, Unpack
 
 from signoff.domain.approval import Remembered, Vote
-from signoff.domain.audit import AuditEntry, AuditKind
+from signoff.domain.audit import AuditEntry, AuditHead, AuditKind
 from signoff.domain.call import Call, CallStatus
 from signoff.domain.frame import Frame, NumberedFrame
 from signoff.domain.jsonvalue import Json, JsonObject
@@ -322,6 +322,14 @@ class Tx(Protocol):
         self, *, tenant: str, after_seq: int = 0, limit: int = 1000, call_id: str | None = None
     ) -> list[AuditEntry]:
         """In `seq` order."""
+        ...
+
+    def audit_head(self, tenant: str) -> AuditHead | None:
+        """Where the tenant's chain ends; kept beside the rows, so it tells when some are gone."""
+        ...
+
+    def audit_tenants(self) -> list[str]:
+        """Tenants that have audit rows, or whose chain has an end; sorted. Reads an index, not the rows."""
         ...
 
     def add_usage(self, entry: UsageEntry) -> None:

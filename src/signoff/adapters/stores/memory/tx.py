@@ -9,7 +9,7 @@ from typing import Any, Unpack
 from signoff.adapters.stores.cursor import card_cursor, card_place, read_card_cursor
 from signoff.adapters.stores.memory.tables import Tables, Undo, own
 from signoff.domain.approval import Remembered, Vote
-from signoff.domain.audit import AuditEntry, AuditKind, audit_hash
+from signoff.domain.audit import AuditEntry, AuditHead, AuditKind, audit_hash
 from signoff.domain.call import Call, CallStatus
 from signoff.domain.frame import Frame, NumberedFrame
 from signoff.domain.jsonvalue import JsonObject, decode, encode
@@ -306,6 +306,13 @@ class MemoryTx:
             if entry.tenant == tenant and entry.seq > after_seq and call_id in (None, entry.call_id)
         ]
         return sorted(chain, key=lambda entry: entry.seq)[:limit]
+
+    def audit_head(self, tenant: str) -> AuditHead | None:
+        head = self._tables.audit_heads.get(tenant)
+        return None if head is None else AuditHead(tenant=tenant, seq=head.seq, hash=head.hash)
+
+    def audit_tenants(self) -> list[str]:
+        return sorted({tenant for tenant, _ in self._tables.audit} | set(self._tables.audit_heads))
 
     def add_usage(self, entry: UsageEntry) -> None:
         if entry.id not in self._tables.ledger:

@@ -7,12 +7,13 @@ from sqlalchemy.sql.elements import ColumnElement
 
 from signoff.adapters.stores.sql.schema import audit, audit_heads, idempotency_keys, ledger, outbox, used_links
 from signoff.adapters.stores.sql.statement import Entity, RowValues, Statement, Upsert, parameters
-from signoff.domain.audit import AuditEntry, AuditKind, audit_hash
+from signoff.domain.audit import AuditEntry, AuditHead, AuditKind, audit_hash
 from signoff.domain.jsonvalue import JsonObject
 from signoff.domain.run import Usage, UsageEntry
 from signoff.ports.store import IdempotencyRecord, OutboxEntry, SpentTokens
 
 AUDIT = Entity(audit, AuditEntry)
+HEAD = Entity(audit_heads, AuditHead)
 KEY = Entity(idempotency_keys, IdempotencyRecord)
 OUTBOX = Entity(outbox, OutboxEntry)
 
@@ -28,6 +29,9 @@ _NEXT = Statement(
 _SET_HEAD = Statement(
     update(audit_heads).where(audit_heads.c.tenant == bindparam("of_tenant")).values(parameters(audit_heads, ("hash",)))
 )
+_HEAD = Statement(HEAD.select().where(audit_heads.c.tenant == bindparam("of_tenant")))
+_TENANTS_WITH_HEAD = Statement(select(audit_heads.c.tenant))
+_TENANTS_WITH_ROWS = Statement(select(audit.c.tenant).distinct())
 _CHAIN = (audit.c.tenant == bindparam("of_tenant"), audit.c.seq > bindparam("after_seq"))
 _AUDIT = Statement(AUDIT.select().where(*_CHAIN).order_by(audit.c.seq).limit(bindparam("row_limit")))
 _AUDIT_OF_CALL = Statement(
@@ -166,6 +170,13 @@ class RecordRows:
                 self.connection, of_tenant=tenant, after_seq=after_seq, of_call=call_id, row_limit=limit
             )
         return [AUDIT.read(row) for row in rows]
+
+    def audit_head(self, tenant: str) -> AuditHead | None:
+        return HEAD.read_one(_HEAD.one(self.connection, of_tenant=tenant))
+
+    def audit_tenants(self) -> list[str]:
+        statements = (_TENANTS_WITH_ROWS, _TENANTS_WITH_HEAD)
+        return sorted({row[0] for statement in statements for row in statement.all(self.connection)})
 
     def add_usage(self, entry: UsageEntry) -> None:
         values = {name: getattr(entry, name) for name in _ENTRY}
