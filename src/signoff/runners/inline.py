@@ -119,6 +119,7 @@ class InlineRunner:
         child = self._launch(turn, parent)
         assert child.task is not None
         await asyncio.shield(child.task)
+        parent.raise_if_cancelled()
         if child.cancelled:
             raise ChildCancelled(turn.run_id)
         if child.error is not None:

@@ -64,6 +64,23 @@ def window_start(measured: Sequence[Candidate], *, messages_max: int, tokens_max
     return start
 
 
+def in_speaking_order(messages: Sequence[Message], run_id: str) -> list[Message]:
+    """The messages as the model of `run_id` should read them: its own steps last.
+
+    The work of a detached sub-agent arrives in the thread whenever it is done, also in the middle of a turn. Left
+    behind the turn's own steps it would be the last word, and providers want that to be the user's, or a result.
+    """
+    users = [at for at, message in enumerate(messages) if message.role is Role.USER]
+    if not users:
+        return list(messages)
+    asked = users[-1]
+    arrived = [message for message in messages[asked + 1 :] if message.run_id != run_id]
+    own = [message for message in messages[asked + 1 :] if message.run_id == run_id]
+    # A conversation begins with the user: before the first message nothing can be put.
+    earlier, later = (arrived, []) if asked > 0 else ([], arrived)
+    return [*messages[:asked], *earlier, messages[asked], *later, *own]
+
+
 def prompt_messages(messages: Iterable[Message], calls: Iterable[Call]) -> list[PromptMessage]:
     """The rows as a prompt. A call that never got an outcome is shown as never completed (C30)."""
     grouped = by_message(calls)

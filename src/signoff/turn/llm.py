@@ -27,7 +27,7 @@ from signoff.ports.store import Tx
 from signoff.tools.gate import offered
 from signoff.turn.access import access_of, agent_of
 from signoff.turn.deps import TurnDeps
-from signoff.turn.history import prompt_messages
+from signoff.turn.history import in_speaking_order, prompt_messages
 from signoff.turn.input import TurnInput
 from signoff.turn.reply import Reply, ReplyCall
 
@@ -70,7 +70,7 @@ class ModelCalls:
             thread = tx.thread(run.thread_id) if run is not None else None
             if run is None or thread is None:
                 raise LookupError(f"the rows of run {run_id!r} are gone")
-            messages = tx.messages_of(thread.id, from_seq=from_seq)
+            messages = in_speaking_order(tx.messages_of(thread.id, from_seq=from_seq), run_id)
             calls = tx.calls_of_thread(thread.id, from_seq=from_seq)
             return (
                 TurnInput.of(run),

@@ -1,0 +1,277 @@
+"""Cases 6, and case 49: sub-agents."""
+
+import asyncio
+from datetime import timedelta
+from itertools import pairwise
+
+import pytest
+
+from signoff import Agent, Delegate, define_tool
+from signoff.domain.call import CallStatus
+from signoff.domain.run import Run, RunStatus
+from signoff.errors import RunNotActive
+from signoff.ports.engine import EngineLimits
+from signoff.ports.model import CallResult
+from signoff.ports.store import Tx
+from signoff.testing.outside import Bank, Gate
+from signoff.testing.scripted import ask_for, turn
+from signoff.testing.world import Script, World
+from tests.cases.conftest import NewWorld
+from tests.cases.desk import Archive, refund_tool
+
+LEASE = timedelta(minutes=1)
+
+
+def office(*tools: object, detached: bool = False) -> list[Agent]:
+    """A desk that hands tasks to a clerk, who has the tools."""
+    clerk = Agent("clerk", instructions="Do the work.", tools=tools)
+    delegates = [Delegate(clerk), *([Delegate(clerk, detached=True)] if detached else [])]
+    return [Agent("desk", instructions="Serve the customer.", delegates_to=delegates), clerk]
+
+
+REFUND_BY_CLERK: Script = {
+    "Please.": [ask_for("ask_clerk", {"task": "Refund A1."}), "The clerk has refunded it."],
+    "Refund A1.": [ask_for("refund", {"order": "A1"}), "Refunded."],
+    "Hello.": ["Hello!"],
+}
+
+
+async def children(world: World, run_id: str) -> list[Run]:
+    """The runs below a run."""
+    return await world.read(lambda tx: tx.children_of(run_id))
+
+
+async def child_ended(world: World, run_id: str, number: int = 0) -> Run:
+    """A child, once it has ended."""
+
+    def look(tx: Tx) -> Run | None:
+        found = tx.children_of(run_id)
+        return found[number] if len(found) > number and found[number].status.is_terminal else None
+
+    return await world.until(look, f"the end of child {number} of {run_id}")
+
+
+async def test_c37_the_parents_stream_is_enough_to_decide_a_childs_card(new_world: NewWorld, bank: Bank) -> None:
+    world = await new_world(agents=office(refund_tool(bank)), script=REFUND_BY_CLERK)
+    run = await world.send("Please.")
+
+    shown = (await world.streamed("approval-requested", run)).frame
+    (child,) = await children(world, run.run_id)
+    assert (shown["runId"], shown["toolName"], shown["input"]) == (child.id, "refund", {"order": "A1"})
+    card = await world.card(run)
+    assert card.id == shown["id"]
+    await world.approve(card)
+    await world.completed(run)
+
+    assert bank.orders == ["A1"]
+    assert (await world.run(child.id)).status is RunStatus.COMPLETED
+    (delegation,) = await world.calls(run)
+    assert (delegation.status, delegation.output) == (CallStatus.COMPLETED, "Refunded.")
+    told = world.prompts[-1].messages[-1]
+    assert isinstance(told, CallResult)
+    assert told.output == "Refunded."
+
+
+async def test_c38_a_parked_child_goes_on_where_it_stopped(durable_world: NewWorld, bank: Bank) -> None:
+    archive = Archive()
+    world = await durable_world(
+        agents=office(archive.tool, refund_tool(bank)),
+        script={
+            "Please.": [ask_for("ask_clerk", {"task": "Refund A1."}), "Done."],
+            "Refund A1.": [
+                turn(ask_for("get_order", {"order": "A1"}), ask_for("refund", {"order": "A1"})),
+                "Refunded.",
+            ],
+        },
+    )
+    run = await world.send("Please.")
+    card = await world.card(run)
+    await world.parked(card.run_id)
+
+    await world.restart(after=LEASE)
+    await world.approve(card)
+    await world.completed(run)
+
+    assert archive.reads == 1
+    assert bank.orders == ["A1"]
+    assert len(world.prompts) == 4  # two of the desk, two of the clerk
+
+
+async def test_c39_waiting_parents_hold_no_slot(durable_world: NewWorld, bank: Bank) -> None:
+    world = await durable_world(
+        agents=office(refund_tool(bank)),
+        script=REFUND_BY_CLERK,
+        engine_limits=EngineLimits(concurrency={"runs": 1, "llm": 1, "tool": 1}),
+    )
+    runs = [await world.send("Please.") for _ in range(3)]
+    for run in runs:
+        await world.approve(await world.card(run))
+    for run in runs:
+        await world.completed(run)
+
+    assert bank.orders == ["A1"] * 3
+
+
+async def test_c40_an_agent_that_delegates_to_itself_is_stopped(new_world: NewWorld) -> None:
+    world = await new_world(
+        agents=[Agent("desk", instructions="Delegate.", delegates_to=["desk"])],
+        script=lambda prompt: (
+            "I do it myself."
+            if isinstance(prompt.messages[-1], CallResult)
+            else ask_for("ask_desk", {"task": "Do it."})
+        ),
+    )
+    run = await world.send("Do it.")
+    await world.completed(run)
+
+    assert await children(world, run.run_id) == []
+    (call,) = await world.calls(run)
+    assert call.status is CallStatus.FAILED
+    assert "already at work" in str(call.error)
+
+
+async def test_c40_a_chain_of_agents_is_as_long_as_the_limit(new_world: NewWorld) -> None:
+    names = [f"agent{n}" for n in range(10)]
+    agents = [Agent(name, instructions="Delegate.", delegates_to=[following]) for name, following in pairwise(names)]
+    world = await new_world(
+        agents=[*agents, Agent(names[-1], instructions="Work.")],
+        script=lambda prompt: (
+            "Enough."
+            if isinstance(prompt.messages[-1], CallResult) or not prompt.tools
+            else ask_for(prompt.tools[0].name, {"task": "Go on."})
+        ),
+    )
+    run = await world.send("Go on.")
+    await world.completed(run)
+
+    depth, at = 0, run.run_id
+    while found := await children(world, at):
+        (child,) = found
+        depth, at = depth + 1, child.id
+    assert depth == 5
+    (last,) = await world.calls(at)
+    assert "limited to 5 levels" in str(last.error)
+
+
+async def test_c40_a_turn_starts_so_many_children_and_no_more(new_world: NewWorld, bank: Bank) -> None:
+    world = await new_world(
+        agents=office(refund_tool(bank)),
+        script={
+            "Please.": [turn(*(ask_for("ask_clerk", {"task": "Hello."}) for _ in range(100))), "Done."],
+            "Hello.": ["Hello!"],
+        },
+    )
+    run = await world.send("Please.")
+    await world.completed(run)
+
+    assert len(await children(world, run.run_id)) == 16
+    statuses = await world.statuses(run)
+    assert (statuses.count(CallStatus.COMPLETED), statuses.count(CallStatus.FAILED)) == (16, 84)
+    refused = [call for call in await world.calls(run) if call.status is CallStatus.FAILED]
+    assert "at most 16" in str(refused[0].error)
+
+
+async def test_c41_a_cancel_reaches_linked_children_and_spares_detached_ones(new_world: NewWorld, bank: Bank) -> None:
+    gate = Gate()
+
+    async def work() -> str:
+        await gate.passage()
+        return "worked"
+
+    world = await new_world(
+        agents=office(define_tool(work), refund_tool(bank), detached=True),
+        script={
+            "Please.": [
+                turn(ask_for("start_clerk", {"task": "Work."}), ask_for("ask_clerk", {"task": "Refund A1."})),
+                "Done.",
+            ],
+            "Work.": [ask_for("work"), "It is done."],
+            "Refund A1.": [ask_for("refund", {"order": "A1"}), "Refunded."],
+        },
+    )
+    run = await world.send("Please.")
+    card = await world.card(run)
+    await gate.reached()
+    await world.parked(card.run_id)
+
+    await world.cancel(run)
+    gate.open()
+    await world.ended(run)
+    rows = {child.detached: child for child in await children(world, run.run_id)}
+    await world.completed(rows[True].id)
+
+    assert (await world.run(rows[False].id)).status is RunStatus.CANCELLED
+    assert (await world.call(card)).status is CallStatus.CANCELLED
+    assert await world.statuses(run) == [CallStatus.COMPLETED, CallStatus.CANCELLED]
+    with pytest.raises(RunNotActive):
+        await world.approve(card)
+    # What the detached one said arrives in the conversation that started it.
+    assert "It is done." in [message.content for message in (await world.thread(run)).messages]
+    assert bank.orders == []
+
+
+async def test_c42_a_tool_that_cancels_itself_cancels_nobody_else(new_world: NewWorld) -> None:
+    async def give_up() -> str:
+        raise asyncio.CancelledError
+
+    archive = Archive()
+    world = await new_world(
+        define_tool(give_up),
+        archive.tool,
+        script=[turn(ask_for("give_up"), ask_for("get_order", {"order": "A"})), "Ok."],
+    )
+    run = await world.send()
+    await world.completed(run)
+
+    assert await world.statuses(run) == [CallStatus.FAILED, CallStatus.COMPLETED]
+
+
+async def test_c42_a_cancelled_child_is_an_outcome_of_its_call(new_world: NewWorld, bank: Bank) -> None:
+    world = await new_world(agents=office(refund_tool(bank)), script=REFUND_BY_CLERK)
+    run = await world.send("Please.")
+    card = await world.card(run)
+    await world.parked(card.run_id)
+
+    await world.cancel(card.run_id)
+    await world.completed(run)
+
+    (delegation,) = await world.calls(run)
+    assert delegation.status is CallStatus.FAILED
+    assert "cancelled" in str(delegation.error)
+    assert bank.orders == []
+
+
+async def test_c49_a_decision_reaches_the_run_that_asked_whatever_the_thread_points_at(
+    new_world: NewWorld, bank: Bank
+) -> None:
+    world = await new_world(
+        agents=[
+            Agent(
+                "desk",
+                instructions="Serve.",
+                tools=[refund_tool(bank)],
+                delegates_to=[Delegate("clerk", detached=True)],
+            ),
+            Agent("clerk", instructions="Work.", tools=[refund_tool(bank)]),
+        ],
+        script={
+            "In the background.": [ask_for("start_clerk", {"task": "Refund A1."}), "Started."],
+            "Refund A1.": [ask_for("refund", {"order": "A1"}), "Refunded A1."],
+            "Now.": [ask_for("refund", {"order": "A2"}), "Refunded A2."],
+        },
+    )
+    first = await world.send("In the background.")
+    await world.completed(first)
+    (clerk,) = await children(world, first.run_id)
+    older = await world.card(clerk.id)
+    second = await world.send("Now.", thread=first.thread_id)
+    newer = await world.card(second)
+
+    await world.approve(older)
+    await world.completed(clerk.id)
+
+    assert bank.orders == ["A1"]
+    assert (await world.call(newer)).status is CallStatus.PENDING
+    await world.approve(newer)
+    await world.completed(second)
+    assert bank.orders == ["A1", "A2"]
