@@ -1,6 +1,7 @@
 """Decisions on cards, one or many, and the inboxes that list them."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query
@@ -22,12 +23,14 @@ from signoff.http.present_inbox import (
     pending_page,
 )
 from signoff.http.problems import problem_of, responses
-from signoff.ports.store import CardFilter
+from signoff.ports.store import CardFilter, CardOrder
 from signoff.service.decide import Decided, DecisionRequest, Verb, decide, decide_many
 from signoff.service.read import all_cards, my_cards, votes_on
 
 TOTAL_HEADER = "X-Total-Count"
 CURSOR_HEADER = "X-Next-Cursor"
+
+AGE_MAX_S = 10 * 366 * 24 * 3600
 
 _BODIES: dict[Verb, type[bodies.DecisionBody]] = {
     Verb.APPROVE: bodies.ApproveBody,
@@ -46,6 +49,16 @@ _SUMMARIES = {
 }
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listing:
+    """What a request asked of an inbox; the tenant comes from the actor."""
+
+    filter: CardFilter
+    cursor: str | None
+    limit: int
+    order: CardOrder
+
+
 def add_approval_routes(router: APIRouter, door: Door) -> None:
     """`/tool-call` and `/approvals`."""
     for verb in Verb:
@@ -62,15 +75,36 @@ def add_approval_routes(router: APIRouter, door: Door) -> None:
         """Decide many cards. One result a card, in order, each with the status it would have had alone."""
         return reply({"results": await _decide_all(door, actor, body.decisions)})
 
+    def asked(
+        limit: Limit = 100,
+        cursor: Cursor = None,
+        tool: NameFilter = None,
+        agent: NameFilter = None,
+        due: Annotated[str | None, Query(description="Only cards whose deadline is before this instant")] = None,
+        age: Annotated[
+            int | None, Query(ge=0, le=AGE_MAX_S, description="Only cards older than so many seconds")
+        ] = None,
+        order: Annotated[CardOrder, Query(description="Longest waiting or nearest deadline first")] = CardOrder.OLDEST,
+    ) -> Listing:
+        """Dependency: which cards, and which page of them."""
+        filter_ = CardFilter(
+            tenant="",
+            tool=tool,
+            agent=agent,
+            deadline_before=None if due is None else instant_of(due, field="due"),
+            requested_before=None if age is None else door.deps.clock.now() - timedelta(seconds=age),
+        )
+        return Listing(filter=filter_, cursor=cursor, limit=limit, order=order)
+
     @router.get("/approvals/mine", responses=responses(400, ok=list[PendingCall]))
-    async def list_my_approvals(
-        actor: Actor = Depends(door.caller), limit: Limit = 100, cursor: Cursor = None
-    ) -> Response:
-        """What waits in the caller's own runs, oldest first.
+    async def list_my_approvals(actor: Actor = Depends(door.caller), listing: Listing = Depends(asked)) -> Response:
+        """What waits in the caller's own runs.
 
         A bare array; the total and the next page's cursor are in `X-Total-Count` and `X-Next-Cursor`.
         """
-        page = await my_cards(door.deps, actor, cursor=cursor, limit=limit)
+        page = await my_cards(
+            door.deps, actor, listing.filter, cursor=listing.cursor, limit=listing.limit, order=listing.order
+        )
         headers = {TOTAL_HEADER: str(page.total)}
         if page.next_cursor is not None:
             headers[CURSOR_HEADER] = page.next_cursor
@@ -79,22 +113,14 @@ def add_approval_routes(router: APIRouter, door: Door) -> None:
     @router.get("/approvals", responses=responses(400, 403, ok=PendingPage))
     async def list_approvals(
         actor: Actor = Depends(door.caller),
-        limit: Limit = 100,
-        cursor: Cursor = None,
-        tool: NameFilter = None,
-        agent: NameFilter = None,
+        listing: Listing = Depends(asked),
         actor_id: Annotated[NameFilter, Query(alias="actor")] = None,
-        due: Annotated[str | None, Query(description="Only cards whose deadline is before this instant")] = None,
     ) -> Response:
-        """Everything that waits in the caller's tenant, oldest first, for holders of the inbox role."""
-        filter_ = CardFilter(
-            tenant=actor.tenant,
-            actor_id=actor_id,
-            tool=tool,
-            agent=agent,
-            deadline_before=None if due is None else instant_of(due, field="due"),
+        """Everything that waits in the caller's tenant, for holders of the inbox role."""
+        filter_ = replace(listing.filter, actor_id=actor_id)
+        page = await all_cards(
+            door.deps, actor, filter_, cursor=listing.cursor, limit=listing.limit, order=listing.order
         )
-        page = await all_cards(door.deps, actor, filter_, cursor=cursor, limit=limit)
         return reply(pending_page(page, await votes_on(door.deps, page.cards)))
 
 

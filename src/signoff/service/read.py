@@ -10,7 +10,7 @@ from signoff.domain.call import Call, ToolKind
 from signoff.domain.jsonvalue import JsonObject
 from signoff.errors import Forbidden, InvalidInput, NotFound
 from signoff.ports.quota import QuotaWindow
-from signoff.ports.store import CardFilter, CardPage, Tx
+from signoff.ports.store import CardFilter, CardOrder, CardPage, Tx
 from signoff.service.deps import Deps
 from signoff.tools.gate import Access, offered
 
@@ -112,13 +112,30 @@ async def quota_windows(deps: Deps, actor: Actor) -> list[QuotaWindow]:
     return await deps.store.read(lambda tx: quota.windows(tx, actor, now))
 
 
-async def my_cards(deps: Deps, actor: Actor, *, cursor: str | None = None, limit: int = 100) -> CardPage:
-    """Open cards of the actor's own runs, oldest first. Raises `InvalidInput`."""
-    mine = CardFilter(tenant=actor.tenant, actor_id=actor.id, open_at=deps.clock.now())
-    return await deps.store.read(lambda tx: tx.open_cards(mine, cursor=cursor, limit=_page_size(limit)))
+async def my_cards(
+    deps: Deps,
+    actor: Actor,
+    filter_: CardFilter | None = None,
+    *,
+    cursor: str | None = None,
+    limit: int = 100,
+    order: CardOrder = CardOrder.OLDEST,
+) -> CardPage:
+    """Open cards of the actor's own runs. Raises `InvalidInput`."""
+    asked = filter_ or CardFilter(tenant=actor.tenant)
+    mine = replace(asked, tenant=actor.tenant, actor_id=actor.id, open_at=deps.clock.now())
+    return await deps.store.read(lambda tx: tx.open_cards(mine, cursor=cursor, limit=_page_size(limit), order=order))
 
 
-async def all_cards(deps: Deps, actor: Actor, filter_: CardFilter, *, cursor: str | None, limit: int) -> CardPage:
+async def all_cards(
+    deps: Deps,
+    actor: Actor,
+    filter_: CardFilter,
+    *,
+    cursor: str | None,
+    limit: int,
+    order: CardOrder = CardOrder.OLDEST,
+) -> CardPage:
     """Open cards of the actor's tenant, for those whom `Signoff(inbox_role=…)` lets see them.
 
     Raises:
@@ -128,15 +145,19 @@ async def all_cards(deps: Deps, actor: Actor, filter_: CardFilter, *, cursor: st
     if deps.inbox_role is None or not actor.holds(deps.inbox_role):
         raise Forbidden("you may not see other people's requests")
     own_tenant = replace(filter_, tenant=actor.tenant, open_at=deps.clock.now())
-    return await deps.store.read(lambda tx: tx.open_cards(own_tenant, cursor=cursor, limit=_page_size(limit)))
+    return await deps.store.read(
+        lambda tx: tx.open_cards(own_tenant, cursor=cursor, limit=_page_size(limit), order=order)
+    )
 
 
 async def votes_on(deps: Deps, cards: Sequence[Call]) -> dict[str, int]:
     """How many people have said yes to each of `cards` that needs more than one."""
-    shared = [card.id for card in cards if card.quorum > 1]
-    if not shared:
-        return {}
-    return await deps.store.read(lambda tx: {call_id: len(tx.votes_of(call_id)) for call_id in shared})
+    return await deps.store.read(lambda tx: count_votes(tx, cards))
+
+
+def count_votes(tx: Tx, cards: Sequence[Call]) -> dict[str, int]:
+    """As `votes_on`, in a transaction."""
+    return {card.id: len(tx.votes_of(card.id)) for card in cards if card.quorum > 1}
 
 
 async def call_of(deps: Deps, actor: Actor, call_id: str) -> Call:
