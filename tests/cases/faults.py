@@ -1,9 +1,16 @@
 """Ways in which a world goes wrong at a chosen place."""
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import TypeVar
+
+from signoff.adapters.stores.sql.tx import SqlTx
+from signoff.errors import StoreBusy
+from signoff.testing.stores import Changed, MortalStore
+
+T = TypeVar("T")
 
 
 class Killed(Exception):
@@ -25,6 +32,20 @@ class KillAfter:
         if not self.done and any(label.startswith(self.label) for label in labels):
             self.done = True
             raise Killed
+
+
+class BusyStore(MortalStore):
+    """A store that is busy for the engine's next transactions, as often as the shared list is long."""
+
+    def __init__(self, url: str, *, changed: Changed, refusals: list[str]) -> None:
+        self._refusals = refusals
+        super().__init__(url, changed=changed)
+
+    async def transact(self, label: str, work: Callable[[SqlTx], T]) -> T:
+        """See `SqlStore`."""
+        if label.startswith("engine:") and self._refusals:
+            raise StoreBusy(self._refusals.pop())
+        return await super().transact(label, work)
 
 
 @contextmanager

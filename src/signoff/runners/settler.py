@@ -1,13 +1,24 @@
 """What people read follows the engine: rows are settled in the transaction in which the engine ends a run."""
 
 from signoff.domain.run import Run
+from signoff.errors import is_replay_integrity_error
 from signoff.ports.engine import Engine, EngineStatus
+from signoff.ports.events import EventName
 from signoff.ports.store import Tx
 from signoff.turn import settle
 from signoff.turn.deps import SettleDeps
 from signoff.turn.failure import wire_code
 from signoff.turn.outcome import Outcome
 from signoff.turn.record_outcome import record_outcome
+
+
+def _needs_operator(status: EngineStatus, error: BaseException | None) -> bool:
+    """Whether driving the run once more as it is would end the same: its journal or its code has to be mended."""
+    return (
+        status is EngineStatus.DEAD
+        or getattr(error, "code", None) == "journal_corrupt"
+        or (error is not None and is_replay_integrity_error(error))
+    )
 
 
 class Settler:
@@ -28,6 +39,10 @@ class Settler:
         else:
             text = error_text or "the workers that ran this turn died"
             settle.fail(tx, run, deps=self._deps, code=wire_code(error), text=text)
+            if _needs_operator(status, error):
+                self._deps.events.emit_on_commit(
+                    tx, EventName.RUN_SET_ASIDE, run_id=run.id, thread_id=run.thread_id, status=status.value
+                )
         self._stop_children(tx, run_id)
 
     def _stop_children(self, tx: Tx, run_id: str) -> None:

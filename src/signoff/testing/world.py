@@ -76,6 +76,7 @@ class Options(TypedDict, total=False):
     settings: TurnSettings
     limits: Limits
     engine_limits: EngineLimits
+    serve: bool
 
 
 class World:
@@ -140,8 +141,8 @@ class World:
             subscribers=[self.events.append],
             **self._options,
         )
-        self._processes.append((app, store))
         await self._patiently(app.open(), store)
+        self._processes.append((app, store))
         return app
 
     def kill(self) -> None:

@@ -1,8 +1,9 @@
 """The embedded engine: runs survive in the database of the SQL store, next to what people read."""
 
+import logging
 from datetime import datetime, timedelta
 
-from signoff.adapters.engine.embedded import journal, operators, runs
+from signoff.adapters.engine.embedded import journal, operators, runs, signals
 from signoff.adapters.engine.embedded.connection import connection_of
 from signoff.adapters.engine.embedded.dispatching import dispatch
 from signoff.adapters.engine.embedded.driver import Driver
@@ -12,6 +13,7 @@ from signoff.adapters.engine.embedded.lifecycle import Lifecycle
 from signoff.adapters.engine.embedded.runs import Woken
 from signoff.adapters.engine.embedded.sweeper import Sweeper
 from signoff.domain.jsonvalue import Json, JsonObject
+from signoff.errors import StoreBusy
 from signoff.ports.clock import Clock
 from signoff.ports.engine import (
     Body,
@@ -25,6 +27,8 @@ from signoff.ports.engine import (
 )
 from signoff.ports.ids import Ids
 from signoff.ports.store import Store, Tx
+
+logger = logging.getLogger(__name__)
 
 DRAIN = timedelta(seconds=10)
 
@@ -83,11 +87,29 @@ class EmbeddedEngine:
 
     async def open(self, observer: RunObserver, *, drive: bool = True) -> None:
         """See `ports.engine.Engine`. The store must be open."""
+        await self._check_tables()
         self._lifecycle.observer = observer
         self._drives = drive
         if drive:
             self._driver.open()
             self._sweeper.open()
+
+    async def _check_tables(self) -> None:
+        """Raise if they cannot be read: without them every run would be lost, so nobody may rely on this engine.
+
+        A store that is busy is not broken: the sweeps ask again.
+        """
+
+        def look(tx: Tx) -> None:
+            connection = connection_of(tx)
+            runs.get(connection, "", namespace=self._namespace)
+            journal.load(connection, "")
+            signals.untaken(connection, "")
+
+        try:
+            await self._store.read(look)
+        except StoreBusy as busy:
+            logger.warning("the engine starts although the store is busy: %s", busy)
 
     async def drain(self, timeout: timedelta = DRAIN) -> None:
         """See `ports.engine.Engine`. After `timeout` what still runs is cancelled and its run let go.
