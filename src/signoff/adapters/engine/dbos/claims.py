@@ -2,14 +2,18 @@
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Literal
 
-from sqlalchemy import Connection, Text, bindparam, case, or_, select, type_coerce, update
+from sqlalchemy import BigInteger, Connection, Text, and_, bindparam, case, not_, or_, select, type_coerce, update
 
-from signoff.adapters.engine.embedded.runs import Claimed
+from signoff.adapters.engine.embedded.runs import IN_NAMESPACE, Claimed
 from signoff.adapters.engine.embedded.schema import engine_runs, waits
 from signoff.adapters.stores.sql.statement import Statement
 from signoff.adapters.stores.sql.types import Instant, SafeText
 from signoff.ports.engine import EngineStatus
+
+#: The first part of the name under which a step's outcome comes to its run.
+TASK_SIGNAL = "task:"
 
 _ID = bindparam("run_id", type_=SafeText)
 _NOW = bindparam("now", type_=Instant)
@@ -60,6 +64,21 @@ _PENDING = Statement(
     select(engine_runs.c.namespace).where(engine_runs.c.id == _ID, engine_runs.c.status == EngineStatus.PENDING)
 )
 
+_own_waits = select(waits.c.position).where(waits.c.run_id == engine_runs.c.id).correlate(engine_runs)
+_WAITS_FOR_STEPS = and_(
+    engine_runs.c.status == EngineStatus.SUSPENDED,
+    _own_waits.exists(),
+    not_(_own_waits.where(waits.c.name.not_like(f"{TASK_SIGNAL}%")).exists()),
+)
+_PAGE = (
+    select(engine_runs.c.id)
+    .where(IN_NAMESPACE, engine_runs.c.id > bindparam("after_id", type_=SafeText))
+    .order_by(engine_runs.c.id)
+    .limit(bindparam("row_limit", type_=BigInteger))
+)
+_RUNNING_PAGE = Statement(_PAGE.where(or_(_RUNNING, _WAITS_FOR_STEPS)))
+_SUSPENDED_PAGE = Statement(_PAGE.where(engine_runs.c.status == EngineStatus.SUSPENDED, not_(_WAITS_FOR_STEPS)))
+
 
 @dataclass(frozen=True, slots=True)
 class Stale:
@@ -106,3 +125,16 @@ def pending_in(connection: Connection, run_id: str) -> str | None:
 def stale(connection: Connection, *, before: datetime) -> list[Stale]:
     """Runs that should be driven and whose row has not changed since `before`."""
     return [Stale(*row) for row in _STALE.all(connection, before=before)]
+
+
+def page(
+    connection: Connection,
+    status: Literal[EngineStatus.RUNNING, EngineStatus.SUSPENDED],
+    *,
+    namespace: str,
+    limit: int,
+    after_id: str,
+) -> list[str]:
+    """Ids of runs that are running (or wait for a step of theirs that is), or that are suspended for anything else."""
+    statement = _RUNNING_PAGE if status is EngineStatus.RUNNING else _SUSPENDED_PAGE
+    return [row[0] for row in statement.all(connection, in_namespace=namespace, row_limit=limit, after_id=after_id)]

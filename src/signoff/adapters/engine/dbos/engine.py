@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from sqlalchemy.engine import make_url
 
-from signoff.adapters.engine.dbos import operators, workers
+from signoff.adapters.engine.dbos import claims, operators, workers
 from signoff.adapters.engine.dbos.dispatching import Dispatching
 from signoff.adapters.engine.dbos.driving import Driver
 from signoff.adapters.engine.dbos.lifecycle import DbosLifecycle, is_task_signal
@@ -206,14 +206,15 @@ class DbosEngine:
         after_id: str = "",
     ) -> list[EngineRun]:
         """See `ports.engine.Engine`. An engine with a namespace lists that one, whatever is asked."""
-        page = runs.page(
-            connection_of(tx),
-            status=status,
-            namespace=self._namespace or namespace,
-            limit=limit,
-            after_id=after_id,
-        )
-        return [_shown(run) for run in page]
+        connection, namespace = connection_of(tx), self._namespace or namespace
+        match status:
+            case EngineStatus.RUNNING | EngineStatus.SUSPENDED:
+                ids = claims.page(connection, status, namespace=namespace, limit=limit, after_id=after_id)
+                found = [runs.get(connection, run_id, namespace=namespace) for run_id in ids]
+                return [_shown(run) for run in found if run is not None]
+            case _:
+                page = runs.page(connection, status=status, namespace=namespace, limit=limit, after_id=after_id)
+                return [_shown(run) for run in page]
 
     def retry(self, tx: Tx, run_id: str) -> bool:
         """See `ports.engine.Engine`."""
@@ -316,8 +317,10 @@ class _Worker:
 
 
 def _shown(run: EngineRun) -> EngineRun:
-    """The run as the port tells it: that it waits for its own steps is this engine's business."""
-    return replace(run, waits=tuple(name for name in run.waits if not is_task_signal(name)))
+    """The run as the port tells it: one that waits for nothing but its own steps is running, on another worker."""
+    waits = tuple(name for name in run.waits if not is_task_signal(name))
+    is_executed = run.status is EngineStatus.SUSPENDED and run.waits and not waits
+    return replace(run, waits=waits, status=EngineStatus.RUNNING if is_executed else run.status)
 
 
 def _dbos_schema(tx: Tx) -> str:

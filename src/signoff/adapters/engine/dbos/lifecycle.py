@@ -11,17 +11,15 @@ from signoff.adapters.engine.embedded.runs import Standing, Woken
 from signoff.ports.engine import EngineStatus
 from signoff.ports.store import Tx
 
-_TASK_SIGNAL = "task:"
-
 
 def task_signal(position: int) -> str:
     """The name under which a step's outcome comes to its run."""
-    return f"{_TASK_SIGNAL}{position}"
+    return f"{claims.TASK_SIGNAL}{position}"
 
 
 def is_task_signal(name: str) -> bool:
     """Whether this is how a step's outcome comes."""
-    return name.startswith(_TASK_SIGNAL)
+    return name.startswith(claims.TASK_SIGNAL)
 
 
 class DbosLifecycle(Lifecycle):

@@ -14,10 +14,10 @@ from signoff.adapters.engine.dbos.queues import Queues, task_workflow_id
 from signoff.adapters.engine.dbos.tasks import TaskRow, TaskState
 from signoff.adapters.engine.embedded import runs, signals
 from signoff.adapters.engine.embedded.connection import connection_of
-from signoff.adapters.engine.embedded.journal import Kind, shown
+from signoff.adapters.engine.embedded.journal import Kind, State, shown
 from signoff.adapters.engine.embedded.operators import last_failures, says_failed
 from signoff.adapters.engine.embedded.runs import Woken
-from signoff.domain.jsonvalue import Json, decode
+from signoff.domain.jsonvalue import decode
 from signoff.ports.engine import JournalEntry
 from signoff.ports.store import Tx
 
@@ -26,7 +26,8 @@ def history(client: DBOSClient, connection: Connection, run_id: str) -> list[Jou
     """The journal, and between its entries the steps that are on their way."""
     entries = [shown(row) for row in journal.load(client, run_id)]
     known = {entry.position for entry in entries}
-    entries += [_on_its_way(row) for row in tasks.of_run(connection, run_id) if row.position not in known]
+    started = [row for row in tasks.of_run(connection, run_id) if row.attempt and row.position not in known]
+    entries += [_on_its_way(row) for row in started]
     return sorted(entries, key=lambda entry: entry.position)
 
 
@@ -90,14 +91,15 @@ def _step_workflows(connection: Connection, run_id: str) -> list[str]:
 
 
 def _on_its_way(row: TaskRow) -> JournalEntry:
-    body: Json = None if row.failure is None else decode(row.failure)
-    if row.state is TaskState.RETRYING and isinstance(body, dict) and row.next_at is not None:
-        body = {**body, "next_at": row.next_at.isoformat()}
+    """As the embedded engine's journal has it: started, or waiting for the next attempt; the outcome is not there."""
+    state, body = State.STARTED, None
+    if row.state in (TaskState.RETRYING, TaskState.QUEUED):
+        state, body = State.RETRYING, None if row.failure is None else decode(row.failure)
     return JournalEntry(
         position=row.position,
         kind=Kind.DISPATCH.value,
         name=row.name,
-        state=row.state.value,
+        state=state.value,
         attempt=row.attempt,
         body=body,
         at=row.started_at or row.created_at,
