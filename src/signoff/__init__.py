@@ -4,7 +4,9 @@ from signoff.agents.agent import Agent, Persona, PromptContext
 from signoff.agents.ask import ask
 from signoff.agents.delegate import Delegate
 from signoff.app import Signoff
+from signoff.approvals.links import DecisionLinks
 from signoff.approvals.preflight import Confirmation, Denied, Done, Ready
+from signoff.approvals.rules import RulesPolicy
 from signoff.domain.actor import Actor
 from signoff.domain.approval import Requirement, Rung, RungAction
 from signoff.domain.elicitation import Input, Option, Question
@@ -14,6 +16,7 @@ from signoff.governance.quota import ActorQuota
 from signoff.http.identity import HeaderActorResolver
 from signoff.http.native import cors_options
 from signoff.ports.events import Event, EventName
+from signoff.ports.notifier import Notification
 from signoff.service.decide import DecisionRequest, Verb
 from signoff.service.send import SendRequest
 from signoff.tools.context import ToolContext
@@ -27,6 +30,7 @@ __all__ = [
     "ActorQuota",
     "Agent",
     "Confirmation",
+    "DecisionLinks",
     "DecisionRequest",
     "Delegate",
     "Denied",
@@ -38,12 +42,14 @@ __all__ = [
     "Input",
     "Intake",
     "NotHappened",
+    "Notification",
     "Option",
     "Persona",
     "PromptContext",
     "Question",
     "Ready",
     "Requirement",
+    "RulesPolicy",
     "Rung",
     "RungAction",
     "SendRequest",

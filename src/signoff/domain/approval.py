@@ -87,7 +87,7 @@ class Vote:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remembered:
-    """An approval that covers later calls of `tool` in `thread_id`."""
+    """An approval that covers later calls of `tool` in `thread_id` which ask the same `approver`, and nobody else."""
 
     thread_id: str
     tool: str

@@ -12,7 +12,7 @@ from signoff.agents.agent import Agent
 from signoff.approvals.preflight import Denied, Done, Ready, run_preflight
 from signoff.approvals.requirement import resolve_requirement
 from signoff.domain import frame
-from signoff.domain.approval import Requirement, RungAction
+from signoff.domain.approval import Remembered, Requirement, RungAction
 from signoff.domain.call import Call, CallStatus, ToolKind
 from signoff.domain.elicitation import parse_question_set
 from signoff.domain.frame import Frame
@@ -162,7 +162,7 @@ def write(deps: TurnDeps, turn: TurnInput, tx: Tx, planned: Plan) -> Json:
     """Store the call and its frames; returns the claim that every replay reads."""
     now = deps.clock.now()
     call, next_ = planned.call, planned.next
-    remembered = tx.remembered(thread_id=call.thread_id, tool=call.name) if next_ is Next.WAIT else None
+    remembered = _covering(tx, call) if next_ is Next.WAIT else None
     if remembered is not None:
         next_ = Next.RUN
         call = replace(
@@ -227,6 +227,17 @@ def write(deps: TurnDeps, turn: TurnInput, tx: Tx, planned: Plan) -> Json:
         ),
         child=planned.child.turn.to_json() if planned.child else None,
     ).to_json()
+
+
+def _covering(tx: Tx, call: Call) -> Remembered | None:
+    """The remembered approval that covers this call, if one does.
+
+    It stands for the approver who gave it: where the policy asks somebody else, or more than one, people are asked.
+    """
+    found = tx.remembered(thread_id=call.thread_id, tool=call.name)
+    if found is None or found.approver != call.approver or call.quorum > 1:
+        return None
+    return found if call.may_requester or found.by != call.actor_id else None
 
 
 def _draft(deps: TurnDeps, turn: TurnInput, asked: RequestedCall) -> Call:
