@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
+from signoff.adapters.stores.sql.statement import execute
 from signoff.adapters.stores.sql.tx import SqlTx
 
 _SAVEPOINT = "SAVEPOINT member"
@@ -123,7 +124,7 @@ def run_batch(connection: Connection, jobs: Sequence[Job], dialect: Dialect, lif
         outcomes = [_run_member(connection, job, dialect, alone=len(jobs) == 1) for job in jobs]
         done = [outcome for outcome in outcomes if outcome.tx is not None]
         if not done:
-            connection.exec_driver_sql("ROLLBACK")
+            execute(connection, "ROLLBACK")
             return Ended(outcomes=outcomes)
         ended = Ended(
             outcomes=outcomes,
@@ -146,7 +147,7 @@ def roll_back(connection: Connection) -> None:
     if connection.invalidated:
         return
     try:
-        connection.exec_driver_sql("ROLLBACK")
+        execute(connection, "ROLLBACK")
     except DBAPIError:
         pass
 
@@ -154,7 +155,7 @@ def roll_back(connection: Connection) -> None:
 def _run_member(connection: Connection, job: Job, dialect: Dialect, *, alone: bool) -> Outcome:
     tx = SqlTx(connection)
     if not alone:
-        connection.exec_driver_sql(_SAVEPOINT)
+        execute(connection, _SAVEPOINT)
     try:
         result = job.work(tx)
     except DBAPIError as error:
@@ -165,9 +166,9 @@ def _run_member(connection: Connection, job: Job, dialect: Dialect, *, alone: bo
         failure = error
     else:
         if not alone:
-            connection.exec_driver_sql(_RELEASE)
+            execute(connection, _RELEASE)
         return Outcome(job=job, result=result, tx=tx)
     if not alone:
-        connection.exec_driver_sql(_ROLLBACK_TO)
-        connection.exec_driver_sql(_RELEASE)
+        execute(connection, _ROLLBACK_TO)
+        execute(connection, _RELEASE)
     return Outcome(job=job, error=failure)

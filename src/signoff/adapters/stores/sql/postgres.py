@@ -13,6 +13,7 @@ from sqlalchemy.exc import DBAPIError, OperationalError
 from signoff.adapters.stores.sql.batch import Ended, Job, Life, StoreKilled, run_batch
 from signoff.adapters.stores.sql.listener import CHANNEL, Listener
 from signoff.adapters.stores.sql.patience import NotYet, Patience
+from signoff.adapters.stores.sql.statement import execute
 from signoff.adapters.stores.sql.tx import SqlTx
 from signoff.adapters.stores.sql.types import escape
 from signoff.errors import ConfigurationError
@@ -41,15 +42,15 @@ class PostgresTransaction:
         self._txid = 0
 
     def begin(self, connection: Connection) -> None:
-        connection.exec_driver_sql("BEGIN")
+        execute(connection, "BEGIN")
 
     def before_commit(self, connection: Connection, emitted: frozenset[str]) -> None:
         told = {"channel": CHANNEL, "streams": [escape(stream_id) for stream_id in emitted]}
-        self._txid = connection.exec_driver_sql(_BEFORE_COMMIT, told).scalar_one()
+        self._txid = execute(connection, _BEFORE_COMMIT, told).fetchall()[0][0]
 
     def commit(self, connection: Connection) -> None:
         try:
-            connection.exec_driver_sql("COMMIT")
+            execute(connection, "COMMIT")
         except DBAPIError as error:
             # The connection may break after the server has committed: ask it, or the work would be done twice.
             if not error.connection_invalidated or not self._was_committed(self._txid):
@@ -205,11 +206,11 @@ class PostgresBackend:
 
     def _read(self, work: Callable[[SqlTx], T]) -> T:
         with self.engine.connect() as connection:
-            connection.exec_driver_sql("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            execute(connection, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
             try:
                 return work(SqlTx(connection))
             finally:
-                connection.exec_driver_sql("ROLLBACK")
+                execute(connection, "ROLLBACK")
 
     def _flush(self) -> None:
         with self._changed:

@@ -14,6 +14,7 @@ from sqlalchemy.pool import QueuePool
 
 from signoff.adapters.stores.sql.batch import Ended, Job, Life, StoreKilled, run_batch
 from signoff.adapters.stores.sql.patience import Patience
+from signoff.adapters.stores.sql.statement import execute
 from signoff.adapters.stores.sql.tx import SqlTx
 from signoff.errors import ConfigurationError
 
@@ -42,13 +43,13 @@ class SqliteDialect:
 
     def begin(self, connection: Connection) -> None:
         # IMMEDIATE takes the write lock now: a transaction that has begun never fails for a lock.
-        connection.exec_driver_sql("BEGIN IMMEDIATE")
+        execute(connection, "BEGIN IMMEDIATE")
 
     def before_commit(self, connection: Connection, emitted: frozenset[str]) -> None:
         """Nothing to tell: other processes look at the file's version."""
 
     def commit(self, connection: Connection) -> None:
-        connection.exec_driver_sql("COMMIT")
+        execute(connection, "COMMIT")
 
     def is_transient(self, error: DBAPIError) -> bool:
         code = getattr(error.orig, "sqlite_errorcode", None)
@@ -149,11 +150,11 @@ class SqliteBackend:
             if not connection.info.get("reads_only"):
                 connection.exec_driver_sql("PRAGMA query_only = ON")
                 connection.info["reads_only"] = True
-            connection.exec_driver_sql("BEGIN")
+            execute(connection, "BEGIN")
             try:
                 return work(SqlTx(connection))
             finally:
-                connection.exec_driver_sql("ROLLBACK")
+                execute(connection, "ROLLBACK")
 
     def _write(self) -> None:
         with self.engine.connect() as connection:
