@@ -210,6 +210,45 @@ async def test_c41_a_cancel_reaches_linked_children_and_spares_detached_ones(new
     assert bank.orders == []
 
 
+async def test_c41_the_stream_ends_after_the_calls_of_a_sub_agent_that_is_still_at_work(
+    new_world: NewWorld, bank: Bank
+) -> None:
+    """The parent is parked and ends at once; the clerk has a tool under way and a card open."""
+    gate = Gate()
+
+    async def look_up() -> str:
+        await gate.passage()
+        return "looked up"
+
+    world = await new_world(
+        agents=office(define_tool(look_up), refund_tool(bank)),
+        script={
+            "Please.": [ask_for("ask_clerk", {"task": "Refund A1."}), "Done."],
+            "Refund A1.": [turn(ask_for("look_up"), ask_for("refund", {"order": "A1"})), "Refunded."],
+        },
+    )
+    run = await world.send("Please.")
+    card = await world.card(run)
+    await gate.reached()
+    (child,) = await children(world, run.run_id)
+
+    await world.cancel(run)
+    gate.open()
+    shown = [numbered.frame for numbered in await world.watch(run)]
+    await child_ended(world, run.run_id)
+
+    announced = [each["id"] for each in shown if each["kind"] == "tool-input-available"]
+    assert sorted(str(each["id"]) for each in shown if str(each["kind"]).startswith("tool-output")) == sorted(
+        str(call_id) for call_id in announced
+    )
+    assert [each["kind"] for each in shown][-2:] == ["cancelled", "done"]
+    looked_up, refund = await world.calls(child.id)
+    assert refund.id == card.id
+    assert (looked_up.status, looked_up.output) == (CallStatus.COMPLETED, "looked up")
+    assert refund.status is CallStatus.CANCELLED
+    assert bank.orders == []
+
+
 async def test_c42_a_tool_that_cancels_itself_cancels_nobody_else(new_world: NewWorld) -> None:
     async def give_up() -> str:
         raise asyncio.CancelledError

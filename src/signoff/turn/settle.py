@@ -83,8 +83,12 @@ def _end(
     now = deps.clock.now()
     if not tx.settle_run(run.id, status=status, ended_at=now, error_code=code, error=text):
         return False
-    closing = [*frames, *_settle_calls(tx, run, status, deps=deps, now=now)]
     nested = run.stream_id != run.id
+    closing = [
+        *frames,
+        *_close_sub_agents(tx, run, status, deps=deps, now=now, stream_ends=not nested),
+        *_settle_calls(tx, run, status, deps=deps, now=now),
+    ]
     match status:
         case RunStatus.COMPLETED:
             closing += [] if nested else [frame.done()]
@@ -112,26 +116,56 @@ def _end(
     return True
 
 
+def _close_sub_agents(
+    tx: Tx, run: Run, status: RunStatus, *, deps: SettleDeps, now: datetime, stream_ends: bool
+) -> list[Frame]:
+    """Close the cards of sub-agents that are still at work for this run: it ends at once, they a moment later.
+
+    A tool of theirs that is under way is left to them, who will record what it did; where the stream ends here, its
+    frame can't wait for that (WIRE 5.5).
+    """
+    if status is RunStatus.COMPLETED:
+        return []  # it has waited for all of them
+    closing: list[Frame] = []
+    for child in tx.children_of(run.id):
+        if child.detached or child.status.is_terminal:
+            continue
+        closing += _close_sub_agents(tx, child, status, deps=deps, now=now, stream_ends=stream_ends)
+        for call in tx.calls_of_run(child.id):
+            if call.status in OPEN:
+                closing += _close(tx, call, status, deps=deps, now=now)
+            elif call.status in LIVE and stream_ends:
+                closing.append(frame.tool_output_error(call_id=call.id, error=_closed_as(status)[1]))
+    return closing
+
+
 def _settle_calls(tx: Tx, run: Run, status: RunStatus, *, deps: SettleDeps, now: datetime) -> list[Frame]:
     """Give every live call of the run a final status; its frames end what the stream had announced."""
-    final, text = (
-        (CallStatus.CANCELLED, CANCELLED_TEXT)
-        if status is RunStatus.CANCELLED
-        else (CallStatus.FAILED, NEVER_COMPLETED_TEXT)
-    )
     closing: list[Frame] = []
     for call in tx.calls_of_run(run.id):
         if call.ended_at is None and (decided := _decided(call)) is not None:
             record_outcome(tx, call, decided, stream_id=run.stream_id, deps=deps)
-        if call.status in LIVE and tx.change_call(
-            call.id, expect=LIVE, status=final, error=text, output={"error": text}, ended_at=now
-        ):
-            closing.append(frame.tool_output_error(call_id=call.id, error=text))
-            if call.status in OPEN:
-                _audit_closed(tx, call, final, now=now)
-                if deps.notifies:
-                    tell_settled(tx, call, status=final.value, now=now)
+        if call.status in LIVE:
+            closing += _close(tx, call, status, deps=deps, now=now)
     return closing
+
+
+def _close(tx: Tx, call: Call, status: RunStatus, *, deps: SettleDeps, now: datetime) -> list[Frame]:
+    """End a live call because its run, or the one that waits for it, has ended with `status`."""
+    final, text = _closed_as(status)
+    if not tx.change_call(call.id, expect=LIVE, status=final, error=text, output={"error": text}, ended_at=now):
+        return []
+    if call.status in OPEN:
+        _audit_closed(tx, call, final, now=now)
+        if deps.notifies:
+            tell_settled(tx, call, status=final.value, now=now)
+    return [frame.tool_output_error(call_id=call.id, error=text)]
+
+
+def _closed_as(status: RunStatus) -> tuple[CallStatus, str]:
+    if status is RunStatus.CANCELLED:
+        return CallStatus.CANCELLED, CANCELLED_TEXT
+    return CallStatus.FAILED, NEVER_COMPLETED_TEXT
 
 
 def _decided(call: Call) -> Outcome | None:
