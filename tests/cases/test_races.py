@@ -26,8 +26,8 @@ ONE_REFUND: Script = [ask_for("refund", {"order": "A1"}), "Done."]
 TTL = timedelta(seconds=60)
 
 
-async def test_c10_of_twenty_approvals_one_wins(new_world: NewWorld, bank: Bank) -> None:
-    world = await new_world(refund_tool(bank), script=ONE_REFUND)
+async def test_c10_of_twenty_approvals_one_wins(any_world: NewWorld, bank: Bank) -> None:
+    world = await any_world(refund_tool(bank), script=ONE_REFUND)
     run = await world.send()
     card = await world.card(run)
 
@@ -190,8 +190,8 @@ async def test_c15_a_wake_up_that_was_lost_comes_again(durable_world: NewWorld, 
     assert [entry.kind for entry in await world.audit(card)].count(AuditKind.APPROVED) == 1
 
 
-async def test_c16_of_ten_messages_at_once_one_starts_a_run(new_world: NewWorld) -> None:
-    world = await new_world(script=["Hello."])
+async def test_c16_of_ten_messages_at_once_one_starts_a_run(any_world: NewWorld) -> None:
+    world = await any_world(script=["Hello."])
     thread = (await world.send("First")).thread_id
     await world.completed()
 

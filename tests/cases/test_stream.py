@@ -134,9 +134,9 @@ async def test_c48_a_reader_that_leaves_stops_nothing(new_world: NewWorld) -> No
     assert [message.content for message in (await world.thread(run)).messages] == ["Go on.", "One two three four."]
 
 
-async def test_c50_one_key_is_one_run(new_world: NewWorld) -> None:
+async def test_c50_one_key_is_one_run(any_world: NewWorld) -> None:
     archive = Archive()
-    world = await new_world(archive.tool, script=[ask_for("get_order", {"order": "A1"}), "Done."])
+    world = await any_world(archive.tool, script=[ask_for("get_order", {"order": "A1"}), "Done."])
 
     at_once = await asyncio.gather(*(world.send("Look.", key="k1") for _ in range(5)))
     await world.completed(at_once[0])

@@ -72,6 +72,44 @@ async def test_c37_the_parents_stream_is_enough_to_decide_a_childs_card(new_worl
     assert told.output == "Refunded."
 
 
+async def test_c37_the_conversation_shows_what_sub_agents_call_inside_the_call_that_led_to_them(
+    new_world: NewWorld, bank: Bank
+) -> None:
+    """Two levels down, while the card waits and afterwards, and in a copy of the conversation."""
+    clerk = Agent("clerk", instructions="Do the work.", tools=[refund_tool(bank)])
+    head = Agent("head", instructions="Pass it on.", delegates_to=[clerk])
+    world = await new_world(
+        agents=[Agent("desk", instructions="Serve the customer.", delegates_to=[head]), head, clerk],
+        script={
+            "Please.": [ask_for("ask_head", {"task": "Pass on."}), "Done."],
+            "Pass on.": [ask_for("ask_clerk", {"task": "Refund A1."}), "Passed on."],
+            "Refund A1.": [ask_for("refund", {"order": "A1"}), "Refunded."],
+        },
+    )
+    run = await world.send("Please.")
+    card = await world.card(run)
+
+    async def shown(thread_id: str) -> list[tuple[str, str | None, CallStatus]]:
+        view = await world.app.get_thread(ANA, thread_id)
+        calls = [call for message in view.messages for call in view.calls.get(message.id, [])]
+        names = {call.id: call.name for call in calls}
+        return [(call.name, names.get(call.parent_call_id or ""), call.status) for call in calls]
+
+    waiting = await shown(run.thread_id)
+    await world.approve(card)
+    await world.completed(run)
+    fork = await world.app.fork_thread(ANA, run.thread_id, (await world.thread(run)).messages[-1].id)
+
+    assert waiting == [
+        ("ask_head", None, CallStatus.RUNNING),
+        ("ask_clerk", "ask_head", CallStatus.RUNNING),
+        ("refund", "ask_clerk", CallStatus.PENDING),
+    ]
+    done = [(name, parent, CallStatus.COMPLETED) for name, parent, _ in waiting]
+    assert await shown(run.thread_id) == done
+    assert await shown(fork.id) == done
+
+
 async def test_c38_a_parked_child_goes_on_where_it_stopped(durable_world: NewWorld, bank: Bank) -> None:
     archive = Archive()
     world = await durable_world(

@@ -109,7 +109,7 @@ def _check(deps: Deps, request: SendRequest) -> None:
 def _admit(deps: Deps, actor: Actor, request: SendRequest, fresh: _Fresh, tx: Tx) -> Started:
     """All or nothing: whoever is refused has changed no row."""
     now = deps.clock.now()
-    earlier = _earlier(tx, actor, request)
+    earlier = _take_key(tx, actor, request, fresh, now)
     if earlier is not None:
         return earlier
     thread = _thread(actor, request, fresh, tx, now)
@@ -152,18 +152,6 @@ def _admit(deps: Deps, actor: Actor, request: SendRequest, fresh: _Fresh, tx: Tx
         created_at=now,
     )
     tx.insert_run(run)
-    if request.idempotency_key is not None:
-        tx.put_key(
-            IdempotencyRecord(
-                actor_id=actor.id,
-                tenant=actor.tenant,
-                key=request.idempotency_key,
-                body_digest=_body_digest(request),
-                run_id=run.id,
-                thread_id=thread.id,
-                at=now,
-            )
-        )
     deps.runner.start(tx, run)
     return Started(run_id=run.id, thread_id=thread.id)
 
@@ -173,10 +161,33 @@ def _earlier(tx: Tx, actor: Actor, request: SendRequest) -> Started | None:
     if request.idempotency_key is None:
         return None
     record = tx.key(actor_id=actor.id, tenant=actor.tenant, key=request.idempotency_key)
-    if record is None:
+    return None if record is None else _repeated(record, request)
+
+
+def _take_key(tx: Tx, actor: Actor, request: SendRequest, fresh: _Fresh, now: datetime) -> Started | None:
+    """Make the idempotency key lead to this run, or find the run that it leads to.
+
+    The first write of all: of two sends at once the second waits here, and has written nothing if it comes late.
+    """
+    if request.idempotency_key is None:
         return None
+    taken = tx.put_key(
+        IdempotencyRecord(
+            actor_id=actor.id,
+            tenant=actor.tenant,
+            key=request.idempotency_key,
+            body_digest=_body_digest(request),
+            run_id=fresh.run_id,
+            thread_id=request.thread_id or request.new_thread_id or fresh.thread_id,
+            at=now,
+        )
+    )
+    return None if taken is None else _repeated(taken, request)
+
+
+def _repeated(record: IdempotencyRecord, request: SendRequest) -> Started:
     if record.body_digest != _body_digest(request):
-        raise IdempotencyMismatch(request.idempotency_key)
+        raise IdempotencyMismatch(record.key)
     return Started(run_id=record.run_id, thread_id=record.thread_id, repeated=True)
 
 
