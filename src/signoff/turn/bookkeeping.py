@@ -11,7 +11,6 @@ from signoff.domain import frame
 from signoff.domain.approval import RungAction
 from signoff.domain.audit import AuditKind
 from signoff.domain.call import Call, CallStatus
-from signoff.domain.frame import Frame
 from signoff.domain.jsonvalue import Json, JsonObject, as_object
 from signoff.domain.run import Run
 from signoff.domain.thread import Message, Role
@@ -79,16 +78,16 @@ def is_approval(payload: Json) -> bool:
 def select_window(listed: Json, facts: Facts) -> int:
     """From which `seq` on the model is shown the thread."""
     items = listed if isinstance(listed, list) else []
-    return _start_of([_candidate(item) for item in items], facts)
+    return window_start(
+        [_candidate(item) for item in items],
+        messages_max=facts.history_messages,
+        tokens_max=facts.history_tokens,
+    )
 
 
 def _candidate(value: Json) -> Candidate:
     item = as_object(value, what="a history entry")
     return Candidate(seq=int(str(item["seq"])), role=Role(str(item["role"])), tokens=int(str(item["tokens"])))
-
-
-def _start_of(measured: list[Candidate], facts: Facts) -> int:
-    return window_start(measured, messages_max=facts.history_messages, tokens_max=facts.history_tokens)
 
 
 class Books:
@@ -165,24 +164,22 @@ class Books:
             tx.emit(turn.stream_id, [frame.title(title)])
         return title or None
 
-    def history_writer(self, facts: Facts) -> Write:
+    def list_history(self, tx: Tx, _: None) -> Json:
         """`history:window`: the messages that may be shown, measured."""
+        return [candidate.to_json() for candidate in self._measure(tx)]
 
-        def write(tx: Tx, _: None) -> Json:
-            return [candidate.to_json() for candidate in self._measure(tx, facts)]
-
-        return write
-
-    def selected_history_writer(self, facts: Facts) -> Write:
+    def select_history(self, tx: Tx, _: None) -> Json:
         """`history:window` in its older shape: the selection is made inside."""
+        agent = agent_of(self._deps, self._turn)
+        return window_start(
+            self._measure(tx),
+            messages_max=agent.history_messages,
+            tokens_max=agent.history_tokens or HISTORY_TOKENS,
+        )
 
-        def write(tx: Tx, _: None) -> Json:
-            return _start_of(self._measure(tx, facts), facts)
-
-        return write
-
-    def _measure(self, tx: Tx, facts: Facts) -> list[Candidate]:
-        messages = tx.messages_of(self._turn.thread_id, last=facts.history_messages)
+    def _measure(self, tx: Tx) -> list[Candidate]:
+        agent = agent_of(self._deps, self._turn)
+        messages = tx.messages_of(self._turn.thread_id, last=agent.history_messages)
         from_seq = messages[0].seq if messages else 0
         return candidates(messages, tx.calls_of_thread(self._turn.thread_id, from_seq=from_seq))
 
@@ -216,7 +213,7 @@ class Books:
                 cost_usd=_decimal(reply.cost_usd) or Decimal(0),
             )
             if not reply.calls:
-                tx.emit(turn.stream_id, self._step_finish(reply))
+                self._close_step(tx, reply)
             deps.events.emit_on_commit(
                 tx,
                 EventName.MESSAGE,
@@ -232,39 +229,33 @@ class Books:
 
         return write
 
-    def step_end_writer(self, step: int, reply: Reply) -> Write:
-        """`persist:step:<i>:end`: every call has its outcome, the step is closed on the stream."""
-        del step
-
-        def write(tx: Tx, _: None) -> Json:
-            tx.emit(self._turn.stream_id, self._step_finish(reply))
-            return None
-
-        return write
-
-    def say_limit(self, tx: Tx, _: None) -> Json:
+    def limit_writer(self, last: Reply | None) -> Write:
         """`persist:limit`: the turn used all its steps; the person is told in a message of its own."""
         deps, turn = self._deps, self._turn
-        now = deps.clock.now()
         text = "I stopped here: this turn has used all the steps it is allowed."
-        tx.insert_message(
-            Message(
-                id=deps.ids.new("msg"),
-                thread_id=turn.thread_id,
-                role=Role.ASSISTANT,
-                content=text,
-                run_id=turn.run_id,
-                agent_name=turn.agent,
-                created_at=now,
+
+        def write(tx: Tx, _: None) -> Json:
+            now = deps.clock.now()
+            tx.insert_message(
+                Message(
+                    id=deps.ids.new("msg"),
+                    thread_id=turn.thread_id,
+                    role=Role.ASSISTANT,
+                    content=text,
+                    run_id=turn.run_id,
+                    agent_name=turn.agent,
+                    created_at=now,
+                )
             )
-        )
-        self._touch_thread(tx, text, now)
-        if not turn.is_nested:
-            tx.emit(
-                turn.stream_id,
-                [frame.step_start(), frame.text(text), frame.step_finish(usage=None, cost_usd=None, model=None)],
-            )
-        return text
+            self._touch_thread(tx, text, now)
+            if last is not None:
+                self._close_step(tx, last)
+            if not turn.is_nested:
+                spoken = [frame.step_start(), frame.text(text)]
+                tx.emit(turn.stream_id, [*spoken, frame.step_finish(usage=None, cost_usd=None, model=None)])
+            return text
+
+        return write
 
     def end_run(self, tx: Tx, _: None) -> Json:
         """`persist:run:end`: run row, thread and stream are closed together."""
@@ -288,17 +279,9 @@ class Books:
             last_message_preview=_preview(said[-1].content if said else ""),
         )
 
-    def _step_finish(self, reply: Reply) -> list[Frame]:
-        if self._turn.is_nested:
-            return []
-        cost = _decimal(reply.cost_usd)
-        return [
-            frame.step_finish(
-                usage=to_wire(reply.usage),
-                cost_usd=None if cost is None else float(cost),
-                model=reply.model,
-            )
-        ]
+    def _close_step(self, tx: Tx, reply: Reply) -> None:
+        if not self._turn.is_nested:
+            tx.emit(self._turn.stream_id, [reply.step_finish()])
 
     def _touch_thread(self, tx: Tx, text: str, now: datetime) -> None:
         if text:

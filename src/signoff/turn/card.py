@@ -56,7 +56,7 @@ def approval_requested(call: Call, *, votes: int = 0) -> Frame:
 
 
 def approval_settled(call: Call, *, status: str, remember: bool = False) -> Frame:
-    """How the card was closed."""
+    """How the card was closed; `editedInput` is what runs where a person changed what was asked."""
     return without_none(
         kind="approval-settled",
         id=call.id,
@@ -66,6 +66,7 @@ def approval_settled(call: Call, *, status: str, remember: bool = False) -> Fram
         decidedVia=call.decided_via,
         remember=True if remember else None,
         reason=call.decision_reason,
+        editedInput=call.edited_arguments if status == "approved" else None,
     )
 
 

@@ -1,14 +1,15 @@
 """Serves the "llm" group: one model call, streamed to whoever watches, journaled when it is whole."""
 
 import asyncio
-from collections.abc import AsyncGenerator
-from datetime import date, datetime
+from collections.abc import AsyncGenerator, Sequence
+from datetime import date, timedelta
+from functools import partial
 
 from signoff.agents.agent import Agent, PromptContext
 from signoff.domain import frame
 from signoff.domain.call import ToolKind
 from signoff.domain.frame import Frame
-from signoff.domain.jsonvalue import Json, JsonObject, clean_text
+from signoff.domain.jsonvalue import Json, JsonObject, as_object, clean_text
 from signoff.domain.run import UsageEntry
 from signoff.domain.thread import Thread
 from signoff.errors import ConfigurationError, ModelError, ModelNoOutput, RunCancelled
@@ -19,6 +20,7 @@ from signoff.ports.model import (
     CallStarted,
     Model,
     Prompt,
+    PromptMessage,
     ReasoningDelta,
     ReplyFinished,
     TextDelta,
@@ -31,6 +33,8 @@ from signoff.turn.history import in_speaking_order, prompt_messages
 from signoff.turn.input import TurnInput
 from signoff.turn.reply import Reply, ReplyCall
 
+THINKING = timedelta(seconds=1)
+
 
 class ModelCalls:
     """The handler of the "llm" group. Finds all it needs from the task alone, on whichever worker takes it."""
@@ -42,14 +46,21 @@ class ModelCalls:
         """Call the model for one step.
 
         Args:
-            task: ``{runId, step, fromSeq, today}``.
+            task: ``{turn, step, fromSeq, today, closes}``; `closes` is the frame that ends the step before.
 
         Raises:
             ModelError: the call failed; `transient` says whether to try again.
             RunCancelled: the run was cancelled while the model was speaking; the request was dropped at once.
         """
         turn, thread, prompt, model = await self._prepare(task)
-        call = _ModelCall(self._deps, turn, step=int(str(task["step"])), attempt=info.attempt)
+        closes = task.get("closes")
+        call = _ModelCall(
+            self._deps,
+            turn,
+            step=int(str(task["step"])),
+            attempt=info.attempt,
+            closes=closes if isinstance(closes, dict) else None,
+        )
         # A task of its own, so that a cancel reaches the request without touching whoever awaits us.
         speaking = asyncio.ensure_future(call.run(model, prompt, thread))
         info.on_cancel(lambda: _stop(speaking))
@@ -63,22 +74,17 @@ class ModelCalls:
 
     async def _prepare(self, task: JsonObject) -> tuple[TurnInput, Thread, Prompt, Model]:
         deps = self._deps
-        run_id, from_seq = str(task["runId"]), int(str(task["fromSeq"]))
+        turn = TurnInput.from_json(as_object(task["turn"], what="a task's turn"))
+        from_seq = int(str(task["fromSeq"]))
 
-        def load(tx: Tx) -> tuple[TurnInput, Thread, Prompt]:
-            run = tx.run(run_id)
-            thread = tx.thread(run.thread_id) if run is not None else None
-            if run is None or thread is None:
-                raise LookupError(f"the rows of run {run_id!r} are gone")
-            messages = in_speaking_order(tx.messages_of(thread.id, from_seq=from_seq), run_id)
-            calls = tx.calls_of_thread(thread.id, from_seq=from_seq)
-            return (
-                TurnInput.of(run),
-                thread,
-                Prompt(instructions="", messages=prompt_messages(messages, calls)),
-            )
+        def load(tx: Tx) -> tuple[Thread, Sequence[PromptMessage]]:
+            thread = tx.thread(turn.thread_id)
+            if thread is None:
+                raise LookupError(f"the thread of run {turn.run_id!r} is gone")
+            messages = in_speaking_order(tx.messages_of(thread.id, from_seq=from_seq), turn.run_id)
+            return thread, prompt_messages(messages, tx.calls_of_thread(thread.id, from_seq=from_seq))
 
-        turn, thread, prompt = await deps.store.read(load)
+        thread, messages = await deps.store.read(load)
         agent = agent_of(deps, turn)
         context = PromptContext(
             actor=turn.actor,
@@ -90,7 +96,7 @@ class ModelCalls:
         )
         prompt = Prompt(
             instructions=await agent.instructions_for(context),
-            messages=prompt.messages,
+            messages=messages,
             tools=[tool.offered() for tool in await offered(agent.toolset, access_of(deps, agent, turn))],
             settings=agent.settings,
         )
@@ -110,19 +116,18 @@ def _stop(speaking: "asyncio.Future[Reply]") -> None:
 class _ModelCall:
     """One attempt: what was said so far, and its way onto the stream."""
 
-    def __init__(self, deps: TurnDeps, turn: TurnInput, *, step: int, attempt: int) -> None:
+    def __init__(self, deps: TurnDeps, turn: TurnInput, *, step: int, attempt: int, closes: Frame | None) -> None:
         self._deps = deps
         self._turn = turn
         self._step = step
         self._attempt = attempt
-        self._writer = StreamWriter(deps, turn, label=f"text:{step}")
+        self._writer = StreamWriter(deps, turn, step=step, attempt=attempt, closes=closes)
         self._text: list[str] = []
         self._reasoning: list[str] = []
         self._calls: dict[int, ReplyCall] = {}
         self._arguments: dict[int, list[str]] = {}
 
     async def run(self, model: Model, prompt: Prompt, thread: Thread) -> Reply:
-        self._begin()
         finished: ReplyFinished | None = None
         events = model.reply(prompt)
         try:
@@ -156,21 +161,6 @@ class _ModelCall:
         if len(reply.calls) > self._deps.settings.calls_per_step_max:
             raise ModelError(f"the model asked for {len(reply.calls)} calls in one step")
         return reply
-
-    def _begin(self) -> None:
-        """Open the step on the stream; what an attempt before this one had shown is withdrawn."""
-        turn, attempt = self._turn, self._attempt
-        if turn.is_nested:
-            return
-
-        def write(tx: Tx) -> None:
-            if attempt > 1:
-                run = tx.run(turn.run_id)
-                if run is not None and run.attempt_seq is not None:
-                    tx.withdraw(turn.stream_id, from_seq=run.attempt_seq)
-            tx.change_run(turn.run_id, attempt_seq=tx.emit(turn.stream_id, [frame.step_start()]))
-
-        self._deps.store.transact_soon(f"begin:{self._step}", write)
 
     def _start_call(self, event: CallStarted) -> None:
         call = ReplyCall(
@@ -232,16 +222,26 @@ class _ModelCall:
 class StreamWriter:
     """Streamed frames on their way into the store: the first at once, the rest in pieces, always in order.
 
-    Adjacent deltas of one piece become one frame. A sub-agent's text stays off the stream it is watched on.
+    The first piece opens the step on the stream: it ends the one before (`closes`), and withdraws what an attempt
+    that was lost had shown. Adjacent deltas of one piece become one frame. A sub-agent's text stays off the stream
+    it is watched on.
     """
 
-    def __init__(self, deps: TurnDeps, turn: TurnInput, *, label: str) -> None:
+    def __init__(self, deps: TurnDeps, turn: TurnInput, *, step: int, attempt: int, closes: Frame | None) -> None:
         self._deps = deps
         self._turn = turn
-        self._label = label
+        self._step = step
+        self._attempt = attempt
+        self._closes = closes
+        self._opened = False
+        self._spoken = False
         self._frames: list[Frame] = []
         self._timer: Timer | None = None
-        self._next_flush: datetime | None = None
+        self._next_flush = deps.clock.now() + deps.settings.text_flush
+        if not turn.is_nested:
+            # A model that takes its time to begin is shown as thinking. One that refuses at once has shown nothing
+            # that a retry would have to withdraw.
+            self._timer = deps.clock.call_at(deps.clock.now() + THINKING, self._show)
 
     def write(self, piece: Frame) -> None:
         """Take one frame."""
@@ -250,31 +250,47 @@ class StreamWriter:
         last = self._frames[-1] if self._frames else None
         if last is None or not _merge(last, piece):
             self._frames.append(dict(piece))
-        if self._timer is not None:
-            return
-        now = self._deps.clock.now()
-        if self._next_flush is None or now >= self._next_flush:
-            self._flush_now(now)
-        else:
+        if not self._spoken or self._deps.clock.now() >= self._next_flush:
+            self._spoken = True
+            self.flush()
+        elif self._timer is None:
             self._timer = self._deps.clock.call_at(self._next_flush, self.flush)
 
     def flush(self) -> None:
-        """Hand over what is left."""
-        self._flush_now(self._deps.clock.now())
+        """Hand over what there is, if anything."""
+        if self._frames:
+            self._show()
+        elif self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
-    def _flush_now(self, now: datetime) -> None:
+    def _show(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._next_flush = now + self._deps.settings.text_flush
+        self._next_flush = self._deps.clock.now() + self._deps.settings.text_flush
         frames, self._frames = self._frames, []
-        if frames:
-            stream_id = self._turn.stream_id
+        if not self._opened:
+            self._opened = True
+            self._deps.store.transact_soon(f"begin:{self._step}", partial(self._open, frames=frames))
+        elif frames:
+            self._deps.store.transact_soon(f"text:{self._step}", partial(_emit, self._turn.stream_id, frames))
 
-            def write(tx: Tx) -> None:
-                tx.emit(stream_id, frames)
+    def _open(self, tx: Tx, frames: list[Frame]) -> None:
+        turn = self._turn
+        run = tx.run(turn.run_id) if self._attempt > 1 else None
+        lost_from = None if run is None else run.attempt_seq
+        opening = [frame.step_start()]
+        if lost_from is not None:
+            tx.withdraw(turn.stream_id, from_seq=lost_from)
+        elif self._closes is not None:
+            opening.insert(0, self._closes)
+        last = tx.emit(turn.stream_id, [*opening, *frames])
+        tx.change_run(turn.run_id, attempt_seq=last - len(frames))
 
-            self._deps.store.transact_soon(self._label, write)
+
+def _emit(stream_id: str, frames: list[Frame], tx: Tx) -> None:
+    tx.emit(stream_id, frames)
 
 
 def _merge(last: Frame, piece: Frame) -> bool:

@@ -58,18 +58,20 @@ async def run_turn(ctx: Context, deps: TurnDeps, turn: TurnInput) -> Json:
     user = ctx.record("persist:user", books.keep_user_message, compute=_nothing)
     title = ctx.record("persist:title", books.keep_title, compute=_nothing)
     shape = Shape(parallel_tools=await parallel_tools, history_select=await history_select)
-    begun, checked, *_ = await settle_all([started, quota, user, title])
+    history = books.list_history if shape.history_select else books.select_history
+    window = ctx.record("history:window", history, compute=_nothing)
+    begun, checked, _, _, listed = await settle_all([started, quota, user, title, window])
     facts = bookkeeping.Facts.from_json(begun)
     bookkeeping.raise_if_spent(checked)
+    # Runs of the older shape selected inside the checkpoint; since then it only lists what may be shown, and the
+    # selection, being pure, happens here.
+    from_seq = bookkeeping.select_window(listed, facts) if shape.history_select else int(str(listed))
     await intake.ask_first(ctx, deps, turn, books, facts)
-    from_seq = await _window(ctx, books, shape, facts)
 
+    reply: Reply | None = None
     for step in range(facts.max_steps):
         ctx.raise_if_cancelled()
-        task = Task(
-            group="llm",
-            input={"runId": turn.run_id, "step": step, "fromSeq": from_seq, "today": facts.day},
-        )
+        task = _model_task(turn, facts, step=step, from_seq=from_seq, previous=reply)
         reply = Reply.from_json(await ctx.dispatch(f"llm:{step}", task, retry=deps.settings.model_retry))
         message_id = await ctx.record(f"persist:step:{step}", books.step_writer(step, reply), compute=_nothing)
         if not reply.calls:
@@ -88,8 +90,9 @@ async def run_turn(ctx: Context, deps: TurnDeps, turn: TurnInput) -> Json:
             for index, call in enumerate(reply.calls)
         ]
         await _settle_calls(ctx, deps, turn, books, asked, shape)
-        await ctx.record(f"persist:step:{step}:end", books.step_end_writer(step, reply), compute=_nothing)
-    return await _finish(ctx, books, str(await ctx.record("persist:limit", books.say_limit, compute=_nothing)))
+    return await _finish(
+        ctx, books, str(await ctx.record("persist:limit", books.limit_writer(reply), compute=_nothing))
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,17 +112,18 @@ async def _finish(ctx: Context, books: bookkeeping.Books, text: str) -> Json:
     return {"text": text}
 
 
-async def _window(ctx: Context, books: bookkeeping.Books, shape: Shape, facts: bookkeeping.Facts) -> int:
-    """From which message on the model is shown the thread.
-
-    Runs of the older shape selected inside the checkpoint; since then it only lists what may be shown, and the
-    selection, being pure, happens here.
-    """
-    if shape.history_select:
-        listed = await ctx.record("history:window", books.history_writer(facts), compute=_nothing)
-        return bookkeeping.select_window(listed, facts)
-    selected = await ctx.record("history:window", books.selected_history_writer(facts), compute=_nothing)
-    return int(str(selected))
+def _model_task(turn: TurnInput, facts: bookkeeping.Facts, *, step: int, from_seq: int, previous: Reply | None) -> Task:
+    """One model call, with all that a worker needs to make it. `previous` is the step that its first frame closes."""
+    return Task(
+        group="llm",
+        input={
+            "turn": turn.to_json(),
+            "step": step,
+            "fromSeq": from_seq,
+            "today": facts.day,
+            "closes": None if previous is None else previous.step_finish(),
+        },
+    )
 
 
 # --- the calls of one step ------------------------------------------------------------------------------------
@@ -234,9 +238,9 @@ async def _act(ctx: Context, deps: TurnDeps, turn: TurnInput, books: bookkeeping
         payload = await ctx.wait_for_signal(f"tool:{turn.run_id}:{claimed.id}")
     if not bookkeeping.is_approval(payload):
         return Declined.from_payload(payload)
-    await ctx.record(f"persist:approved:{claimed.id}", books.approval_writer(claimed.id), compute=_nothing)
     ctx.raise_if_cancelled()
-    return await _execute(ctx, deps, turn, books, claimed)
+    told = ctx.record(f"persist:approved:{claimed.id}", books.approval_writer(claimed.id), compute=_nothing)
+    return await _execute(ctx, deps, turn, books, claimed, told=told)
 
 
 async def _await_decision(ctx: Context, turn: TurnInput, books: bookkeeping.Books, claimed: Claimed) -> Json:
@@ -261,11 +265,18 @@ async def _await_decision(ctx: Context, turn: TurnInput, books: bookkeeping.Book
 
 
 async def _execute(
-    ctx: Context, deps: TurnDeps, turn: TurnInput, books: bookkeeping.Books, claimed: Claimed
+    ctx: Context,
+    deps: TurnDeps,
+    turn: TurnInput,
+    books: bookkeeping.Books,
+    claimed: Claimed,
+    *,
+    told: Awaitable[Json] | None = None,
 ) -> Outcome:
     """Run the tool: once, unless it may be repeated; in doubt, a person says what happened.
 
-    A tool that asks the user in the middle is run again from its start once the answers are there.
+    A tool that asks the user in the middle is run again from its start once the answers are there. `told` is
+    bookkeeping that was launched right before: it shares the commit of the tool's start mark.
     """
     repeatable = claimed.claim.kind is ToolKind.READ or claimed.claim.idempotent
     answers: list[Json] = []
@@ -273,15 +284,18 @@ async def _execute(
     while True:
         name = f"tool:{claimed.id}" + (f":{round_}" if round_ else "") + (f":a{len(answers)}" if answers else "")
         task = Task(
-            group="tool", input={"callId": claimed.id, "runId": ctx.run_id, "mode": "run", "answers": list(answers)}
+            group="tool",
+            input={"turn": turn.to_json(), "callId": claimed.id, "mode": "run", "answers": list(answers)},
         )
+        running = ctx.dispatch(name, task, retry=_AGAIN if repeatable else _ONCE)
+        before, told = ([] if told is None else [told]), None
         try:
-            outcome = Outcome.from_json(await ctx.dispatch(name, task, retry=_AGAIN if repeatable else _ONCE))
+            outcome = Outcome.from_json((await settle_all([*before, running]))[-1])
         except StepFailed as failed:
             return Failed(error=str(failed))
         except InDoubt as doubt:
             round_ += 1
-            resolved = await _resolve_doubt(ctx, books, claimed, doubt, round_)
+            resolved = await _resolve_doubt(ctx, turn, books, claimed, doubt, round_)
             if resolved is not None:
                 return resolved
             continue
@@ -291,14 +305,14 @@ async def _execute(
 
 
 async def _resolve_doubt(
-    ctx: Context, books: bookkeeping.Books, claimed: Claimed, doubt: InDoubt, round_: int
+    ctx: Context, turn: TurnInput, books: bookkeeping.Books, claimed: Claimed, doubt: InDoubt, round_: int
 ) -> Outcome | None:
     """What became of an action whose process died: its outcome, or None to run it again.
 
     The tool's own probe answers if it has one and knows; otherwise a person does, with the facts on the card.
     """
     if claimed.claim.has_probe:
-        task = Task(group="tool", input={"callId": claimed.id, "runId": ctx.run_id, "mode": "probe", "answers": []})
+        task = Task(group="tool", input={"turn": turn.to_json(), "callId": claimed.id, "mode": "probe", "answers": []})
         try:
             probed = await ctx.dispatch(f"probe:{claimed.id}:{round_}", task, retry=_AGAIN)
         except StepFailed:

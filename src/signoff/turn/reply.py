@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from signoff.domain import frame
+from signoff.domain.frame import Frame
 from signoff.domain.jsonvalue import Json, JsonObject, as_object
 from signoff.domain.run import Usage
 from signoff.models.usage import from_wire, to_wire
@@ -41,6 +43,11 @@ class Reply:
             "model": self.model,
             "costUsd": self.cost_usd,
         }
+
+    def step_finish(self) -> Frame:
+        """The frame that closes this step on the stream, behind the outcomes of its calls (WIRE 5.4)."""
+        cost = None if self.cost_usd is None else float(self.cost_usd)
+        return frame.step_finish(usage=to_wire(self.usage), cost_usd=cost, model=self.model)
 
     @classmethod
     def from_json(cls, value: Json) -> "Reply":

@@ -5,7 +5,6 @@ from signoff.domain.call import Call, ToolKind
 from signoff.domain.jsonvalue import Json, JsonObject, as_object
 from signoff.ports.engine import TaskInfo
 from signoff.ports.events import EventName
-from signoff.ports.store import Tx
 from signoff.tools.arguments import InvalidArguments
 from signoff.tools.context import ToolContext
 from signoff.tools.definition import Tool
@@ -30,12 +29,13 @@ class ToolCalls:
         """Run, or probe, one call.
 
         Args:
-            task: ``{callId, runId, mode, answers}``; `mode` is "run" or "probe".
+            task: ``{turn, callId, mode, answers}``; `mode` is "run" or "probe".
 
         Returns:
             For "run" what `outcome.Outcome.from_json` reads; for "probe" ``{happened, output?}`` or ``{unknown}``.
         """
-        call, turn = await self._load(str(task["callId"]))
+        turn = TurnInput.from_json(as_object(task["turn"], what="a task's turn"))
+        call = await self._load(str(task["callId"]))
         agent = self._deps.agents.get(turn.agent)
         tool = None if agent is None else agent.toolset.get(call.name)
         if tool is None:
@@ -57,15 +57,11 @@ class ToolCalls:
         refusal = await self._last_look(tool, bound, call, ctx) if call.kind is ToolKind.ACTION else None
         return refusal if refusal is not None else await self._run(tool, bound, call, turn, ctx)
 
-    async def _load(self, call_id: str) -> tuple[Call, TurnInput]:
-        def load(tx: Tx) -> tuple[Call, TurnInput]:
-            call = tx.call(call_id)
-            run = tx.run(call.run_id) if call is not None else None
-            if call is None or run is None:
-                raise LookupError(f"the rows of call {call_id!r} are gone")
-            return call, TurnInput.of(run)
-
-        return await self._deps.store.read(load)
+    async def _load(self, call_id: str) -> Call:
+        call = await self._deps.store.read(lambda tx: tx.call(call_id))
+        if call is None:
+            raise LookupError(f"the row of call {call_id!r} is gone")
+        return call
 
     async def _last_look(self, tool: Tool, bound: Bound, call: Call, ctx: ToolContext) -> JsonObject | None:
         """Right before the effect: is this what was approved, in time, and does nothing speak against it now?"""
