@@ -93,6 +93,7 @@ runs = Table(
     Index("ix_runs_status", "status", "id"),
     Index(
         "ix_runs_lease",
+        "status",
         "lease_until",
         sqlite_where=text("lease_until IS NOT NULL"),
         postgresql_where=text("lease_until IS NOT NULL"),

@@ -93,7 +93,7 @@ def _create_runs() -> None:
         sa.Column("ended_at", sa.BigInteger),
         sa.PrimaryKeyConstraint("id", name="pk_runs"),
     )
-    _partial_index("ix_runs_lease", "runs", ["lease_until"], where="lease_until IS NOT NULL")
+    _partial_index("ix_runs_lease", "runs", ["status", "lease_until"], where="lease_until IS NOT NULL")
     _partial_index("ix_runs_owner", "runs", ["owner"], where="owner IS NOT NULL")
     _partial_index("ix_runs_parent", "runs", ["parent_id"], where="parent_id IS NOT NULL")
     op.create_index("ix_runs_status", "runs", ["status", "id"])
