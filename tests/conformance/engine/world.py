@@ -456,10 +456,9 @@ class EmbeddedWorld(EngineWorld):
 
     async def quiet(self, worker: Worker) -> None:
         assert isinstance(worker, EmbeddedWorker)
-        tasks = set(worker.embedded._driver._tasks)
-        if tasks:
-            await asyncio.wait(tasks, timeout=PATIENCE_S)
-        assert not worker.embedded._driver.held
+        async with asyncio.timeout(PATIENCE_S):
+            while tasks := set(worker.embedded._driver._tasks):
+                await asyncio.wait(tasks)
 
     async def commits(self, worker: Worker) -> int:
         assert isinstance(worker, EmbeddedWorker)

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from signoff.adapters.engine.embedded import journal, runs
 from signoff.adapters.engine.embedded.connection import connection_of
@@ -69,14 +69,13 @@ class Driver:
         if execution is not None:
             execution.cancel()
 
-    async def drain(self, timeout: timedelta) -> None:
-        """Take nothing new; runs stop at their next primitive, after `timeout` by force."""
+    async def drain(self, until: datetime) -> None:
+        """Take nothing new; runs stop at their next primitive, when `until` has come by force."""
         self._accepting = False
         self._ready.clear()
         for execution in self.held.values():
             execution.release()
-        clock = self._services.clock
-        timer = clock.call_at(clock.now() + timeout, self._abort)
+        timer = self._services.clock.call_at(until, self._abort)
         try:
             while self._tasks:
                 await asyncio.wait(set(self._tasks))
@@ -106,7 +105,7 @@ class Driver:
             if claimed is not None:
                 await self._settler.settle(execution, await self._settler.execute(execution, *claimed))
         except StoreBusy:
-            logger.warning("run %r could not be claimed: the store is busy", execution.run_id)
+            logger.warning("the store is too busy to claim run %r, or to let it go", execution.run_id)
         except Exception:
             logger.exception("run %r could not be settled; it is recovered when its lease is over", execution.run_id)
         finally:

@@ -118,8 +118,9 @@ class EmbeddedEngine:
         was executing keeps its started mark, so it is in doubt then.
         """
         if self._drives:
+            until = self._clock.now() + timeout
             await self._sweeper.stop_looking()
-            await self._driver.drain(timeout)
+            await self._driver.drain(until)
             await self._sweeper.close()
             self._drives = False
         # Behind everything that was submitted without waiting: once this has committed, nothing is left to write.

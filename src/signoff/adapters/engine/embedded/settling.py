@@ -44,6 +44,8 @@ class Settler:
             logger.exception("run %r is set aside: its journal cannot be read", execution.run_id)
             return JournalUnreadable(execution.run_id, error)
         execution.unread = set(execution.entries)
+        if execution.releasing:
+            return Released(f"run {execution.run_id!r} is released")
         body = self._bodies[claimed.workflow]
         execution.body = asyncio.get_running_loop().create_task(_run(body, EmbeddedContext(execution), input_))
         await asyncio.wait({execution.body})
@@ -97,7 +99,7 @@ class Settler:
                     then(tx, run)
 
         try:
-            await self._persist("engine:end", work)
+            await self._persist(execution, "engine:end", work)
         except Refused:
             await self.release(execution)
 
@@ -140,7 +142,7 @@ class Settler:
                 tx.on_commit(lambda: self._arm(wake_at))
 
         try:
-            await self._persist("engine:park", work)
+            await self._persist(execution, "engine:park", work)
         except Refused as refused:
             if refused.why is Why.CANCELLED:
                 await self._end(execution, CANCELLED, None)
@@ -157,19 +159,25 @@ class Settler:
                 raise journal.refusal(connection_of(tx), hold)
 
         try:
-            await self._persist("engine:release", work)
+            await self._persist(execution, "engine:release", work)
         except Refused as refused:
             if refused.why is Why.CANCELLED:
                 await self._end(execution, CANCELLED, None)
 
-    async def _persist(self, label: str, work: Callable[[Tx, bool], None]) -> None:
-        """Commit a change of status, however long the store is busy; `work` is told whether to tell the observer."""
+    async def _persist(self, execution: Execution, label: str, work: Callable[[Tx, bool], None]) -> None:
+        """Commit a change of status, however long the store is busy; `work` is told whether to tell the observer.
+
+        Raises:
+            StoreBusy: and this process has no time left. The run is found when its lease is over.
+        """
         services = self._services
         observed = True
         while True:
             try:
                 await services.store.transact(label, lambda tx, observed=observed: work(tx, observed))  # type: ignore[misc]
             except StoreBusy:
+                if execution.aborted:
+                    raise
                 logger.warning("%s: the store is busy", label)
                 await services.clock.sleep_until(services.clock.now() + _BUSY_PAUSE)
             except Refused:
