@@ -33,6 +33,8 @@ async def run_within(work: Coroutine[object, object, T], *, limit: timedelta | N
         StoppedItself: see there.
     """
     task = asyncio.create_task(_without_exit(work))
+    # A task that is cancelled before its first step never reaches `work`, and nobody else would close it.
+    task.add_done_callback(lambda _: work.close())
     expired = False
 
     def expire() -> None:
