@@ -31,6 +31,13 @@ class FakeClock:
             timer.fire()
         self._now = target
 
+    @property
+    def next_at(self) -> datetime | None:
+        """When the next timer is due; None if nobody waits for time."""
+        while self._timers and not self._timers[0][2].is_pending:
+            heapq.heappop(self._timers)
+        return self._timers[0][0] if self._timers else None
+
     def call_at(self, when: datetime, callback: Callable[[], None]) -> "FakeTimer":
         """See `ports.clock.Clock`; a time that has come already fires in the next turn of the event loop."""
         timer = FakeTimer(callback)
@@ -57,6 +64,11 @@ class FakeTimer:
 
     def __init__(self, callback: Callable[[], None]) -> None:
         self._callback: Callable[[], None] | None = callback
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether it was neither cancelled nor fired."""
+        return self._callback is not None
 
     def cancel(self) -> None:
         """Forget it."""

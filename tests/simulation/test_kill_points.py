@@ -1,0 +1,102 @@
+"""Every story, with its process ending at every commit and around every effect and reply in turn.
+
+Afterwards the outside world, the thread, the stream and the records are those of the play in which nothing died.
+"""
+
+from dataclasses import dataclass
+
+import pytest
+
+from signoff.domain.call import ToolKind
+from signoff.testing.places import Place
+from tests.simulation.play import Played, play
+from tests.simulation.scenario import Scenario
+from tests.simulation.scenarios import SCENARIOS
+from tests.simulation.seen import Seen, attempts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KillPoint:
+    """A place in a scenario, and the play of it in which nothing dies."""
+
+    scenario: Scenario
+    place: Place
+    alive: Played
+
+    def __str__(self) -> str:
+        return f"{self.scenario}-{self.place}"
+
+
+def every_kill_point(scenario: Scenario) -> list[KillPoint]:
+    """All places of the scenario, found by playing it once."""
+    alive = play(scenario)
+    return [KillPoint(scenario=scenario, place=place, alive=alive) for place in alive.places]
+
+
+KILL_POINTS = [kill for scenario in SCENARIOS for kill in every_kill_point(scenario)]
+
+
+@pytest.mark.parametrize("kill", KILL_POINTS, ids=str)
+def test_a_death_changes_nothing_that_anybody_sees(kill: KillPoint) -> None:
+    """Die at `kill`, start again on the same database, and look from outside."""
+    died = play(kill.scenario, deaths=frozenset({kill.place.number}))
+
+    assert died.places[: kill.place.number + 1] == kill.alive.places[: kill.place.number + 1], "another way to there"
+    assert_same(died.seen, kill.alive.seen, interleaves=kill.scenario.interleaves)
+    assert died.seen.in_doubt == in_doubt_at(kill)
+    assert all(count <= 2 for count in attempts(died.seen).values())
+
+
+def assert_same(died: Seen, alive: Seen, *, interleaves: bool) -> None:
+    """Nothing lost, nothing twice, nothing told differently."""
+    assert died.effects == alive.effects
+    assert died.runs == alive.runs
+    assert died.talk == alive.talk
+    for name, shown in alive.calls.items():
+        found = died.calls[name]
+        assert isinstance(found, dict)
+        assert isinstance(shown, dict)
+        assert found == {key: shown[key] for key in found}, name
+    assert died.calls.keys() == alive.calls.keys()
+    assert died.stream == alive.stream
+    assert died.cards == alive.cards
+    assert died.record == alive.record
+    assert died.prompts == alive.prompts
+    if not interleaves:
+        assert died.order == alive.order
+
+
+def in_doubt_at(kill: KillPoint) -> frozenset[str]:
+    """The actions that a death at this place puts in doubt: those that have begun and have no result."""
+    begun: set[str] = set()
+    for place in kill.alive.places[: kill.place.number + 1]:
+        if place.when != "after":
+            continue
+        for label in place.labels:
+            match label.split():
+                case ["dispatch", name] if name.startswith("tool:"):
+                    begun.add(name.split(":")[1])
+                case ["dispatch", name, "done" | "failed"] if name.startswith("tool:"):
+                    begun.discard(name.split(":")[1])
+                case _:
+                    pass
+    return frozenset(call_id for call_id in begun if _is_doubtful(kill, call_id))
+
+
+def _is_doubtful(kill: KillPoint, call_id: str) -> bool:
+    """Whether only a person can tell: neither may it run again by itself, nor does it find out by itself."""
+    call = kill.alive.seen.rows.calls[call_id]
+    tool = kill.alive.tools[call.name]
+    return tool.kind is ToolKind.ACTION and not tool.idempotent and tool.probe is None
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=str)
+def test_no_commit_is_left_out(scenario: Scenario) -> None:
+    """Each commit that the database saw is a place before and a place after."""
+    alive = play(scenario)
+    before = [place for place in alive.places if place.when == "before"]
+    after = [place for place in alive.places if place.when == "after"]
+
+    assert len(before) == len(after) == alive.commits
+    assert [place.labels for place in before] == [place.labels for place in after]
+    assert alive.places == next(kill.alive.places for kill in KILL_POINTS if kill.scenario is scenario)
