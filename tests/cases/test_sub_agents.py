@@ -13,9 +13,10 @@ from signoff.errors import RunNotActive
 from signoff.ports.engine import EngineLimits
 from signoff.ports.model import CallResult
 from signoff.ports.store import Tx
+from signoff.service.threads import fork_thread
 from signoff.testing.outside import Bank, Gate
 from signoff.testing.scripted import ask_for, turn
-from signoff.testing.world import Script, World
+from signoff.testing.world import ANA, Script, World
 from tests.cases.conftest import NewWorld
 from tests.cases.desk import Archive, refund_tool
 
@@ -90,7 +91,7 @@ async def test_c37_the_conversation_shows_what_sub_agents_call_inside_the_call_t
     card = await world.card(run)
 
     async def shown(thread_id: str) -> list[tuple[str, str | None, CallStatus]]:
-        view = await world.app.get_thread(ANA, thread_id)
+        view = await world.thread(thread_id)
         calls = [call for message in view.messages for call in view.calls.get(message.id, [])]
         names = {call.id: call.name for call in calls}
         return [(call.name, names.get(call.parent_call_id or ""), call.status) for call in calls]
@@ -98,7 +99,8 @@ async def test_c37_the_conversation_shows_what_sub_agents_call_inside_the_call_t
     waiting = await shown(run.thread_id)
     await world.approve(card)
     await world.completed(run)
-    fork = await world.app.fork_thread(ANA, run.thread_id, (await world.thread(run)).messages[-1].id)
+    last = (await world.thread(run)).messages[-1]
+    fork = await fork_thread(world.app.deps, ANA, run.thread_id, last.id)
 
     assert waiting == [
         ("ask_head", None, CallStatus.RUNNING),

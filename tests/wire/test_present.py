@@ -113,6 +113,18 @@ def test_a_step_with_everything() -> None:
     }
 
 
+def test_an_answer_names_its_run_and_its_card_the_votes() -> None:
+    message = Message(id="m", thread_id="t", role=Role.ASSISTANT, content="", run_id="r", created_at=NOON)
+
+    detail = thread_detail(
+        ThreadView(thread=THREAD, messages=[message], calls={"m": [replace(CALL, quorum=2)]}, votes={"c": 1})
+    )
+
+    [row] = detail["messages"]
+    assert row["runId"] == "r"
+    assert [approval["quorum"] for approval in row["approvals"]] == [{"needed": 2, "have": 1}]
+
+
 def test_a_detail_is_a_summary_with_messages() -> None:
     message = Message(id="m", thread_id="t", role=Role.ASSISTANT, content="x", created_at=NOON)
 
@@ -206,6 +218,12 @@ def test_a_remembered_edited_approval_tells_all() -> None:
         "digest": "d",
         "editedInput": {"cents": 3},
     }
+
+
+def test_a_sub_agents_card_in_an_inbox_names_the_call_that_led_to_it() -> None:
+    card = pending_call(replace(CALL, agent_name="clerk", parent_call_id="c0"))
+
+    assert (card["agentName"], card["parentId"]) == ("clerk", "c0")
 
 
 def test_a_card_in_an_inbox() -> None:

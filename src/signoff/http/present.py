@@ -7,10 +7,12 @@ from typing_extensions import TypedDict  # pydantic wants this one before Python
 
 from signoff.domain.call import Call, CallStatus, ToolKind
 from signoff.domain.frame import instant
-from signoff.domain.thread import Message, Thread
+from signoff.domain.thread import Message, Role, Thread
 from signoff.service.threads import ThreadView
 
 Object = Mapping[str, object]
+
+_NO_VOTES: Mapping[str, int] = {}
 
 
 class ThreadSummary(TypedDict):
@@ -48,6 +50,13 @@ class ToolResultView(TypedDict):
     error: NotRequired[str]
 
 
+class QuorumView(TypedDict):
+    """How many people must say yes, and how many have."""
+
+    needed: int
+    have: int
+
+
 class ApprovalView(TypedDict):
     """Where an action's approval stands. `reason` is why it is asked while pending, then the decider's reason."""
 
@@ -62,12 +71,16 @@ class ApprovalView(TypedDict):
     confirmation: NotRequired[Object]
     target: NotRequired[Object]
     digest: NotRequired[str]
+    quorum: NotRequired[QuorumView]
     inDoubt: NotRequired[Object]
     editedInput: NotRequired[Object]
 
 
 class StoredMessage(TypedDict):
-    """One row of a thread: a user's message, or one step of the model with its calls."""
+    """One row of a thread: a user's message, or one step of the model with its calls and its sub-agents' calls.
+
+    `runId` tells the answer of a detached sub-agent (its receipt names the run) from what stands around it.
+    """
 
     id: str
     role: Literal["user", "assistant", "system"]
@@ -78,6 +91,7 @@ class StoredMessage(TypedDict):
     approvals: NotRequired[list[ApprovalView]]
     usage: NotRequired[Object]
     agentName: NotRequired[str]
+    runId: NotRequired[str]
     reasoning: NotRequired[str]
     metadata: NotRequired[Object]
 
@@ -114,11 +128,13 @@ def thread_detail(view: ThreadView) -> ThreadDetail:
     """`view` with everything that was said and done in it."""
     return {
         **thread_summary(view.thread),
-        "messages": [stored_message(message, view.calls.get(message.id, [])) for message in view.messages],
+        "messages": [
+            stored_message(message, view.calls.get(message.id, []), votes=view.votes) for message in view.messages
+        ],
     }
 
 
-def stored_message(message: Message, calls: Sequence[Call]) -> StoredMessage:
+def stored_message(message: Message, calls: Sequence[Call], *, votes: Mapping[str, int] = _NO_VOTES) -> StoredMessage:
     """A row of a thread. The calls' results and approvals are derived from their own rows, never stored twice."""
     row = StoredMessage(
         id=message.id,
@@ -129,12 +145,15 @@ def stored_message(message: Message, calls: Sequence[Call]) -> StoredMessage:
     if calls:
         row["toolCalls"] = [_tool_call(call) for call in calls]
         row["toolResults"] = [result for call in calls if (result := tool_result(call)) is not None]
-        if approvals := [approval for call in calls if (approval := approval_view(call)) is not None]:
-            row["approvals"] = approvals
+        approvals = [approval_view(call, votes=votes.get(call.id, 0)) for call in calls]
+        if shown := [approval for approval in approvals if approval is not None]:
+            row["approvals"] = shown
     if message.usage is not None:  # null would throw in a client that sums the rows of a turn
         row["usage"] = message.usage
     if message.agent_name is not None:
         row["agentName"] = message.agent_name
+    if message.run_id is not None and message.role is Role.ASSISTANT:
+        row["runId"] = message.run_id
     if message.reasoning:
         row["reasoning"] = message.reasoning
     if message.metadata is not None:
@@ -194,8 +213,11 @@ def _cut(how: str, reason: str | None) -> Object:
     return {how: True} if reason is None else {how: True, "reason": reason}
 
 
-def approval_view(call: Call) -> ApprovalView | None:
-    """Where the approval of `call` stands; None for a call that nobody was asked about, or that died undecided."""
+def approval_view(call: Call, *, votes: int = 0) -> ApprovalView | None:
+    """Where the approval of `call` stands; None for a call that nobody was asked about, or that died undecided.
+
+    `votes`: how many have said yes so far, where it takes more than one.
+    """
     status = _approval_status(call)
     if call.kind is not ToolKind.ACTION or call.approver is None or status is None:
         return None
@@ -217,6 +239,8 @@ def approval_view(call: Call) -> ApprovalView | None:
         view["target"] = call.target
     if call.digest is not None:
         view["digest"] = call.digest
+    if call.quorum > 1 and status == "pending":
+        view["quorum"] = QuorumView(needed=call.quorum, have=votes)
     if call.in_doubt is not None:
         view["inDoubt"] = call.in_doubt
     if call.edited_arguments is not None:

@@ -8,21 +8,15 @@ from typing_extensions import TypedDict  # pydantic wants this one before Python
 from signoff.domain.call import Call
 from signoff.domain.frame import instant
 from signoff.domain.safetext import safe_text
-from signoff.http.present import Object
+from signoff.http.present import Object, QuorumView
 from signoff.ports.store import CardPage
-
-
-class QuorumView(TypedDict):
-    """How many people must say yes, and how many have."""
-
-    needed: int
-    have: int
 
 
 class PendingCall(TypedDict):
     """A card in an inbox. `safeText` shows `input` with nothing invisible in it.
 
-    A question set has `request` (WIRE 6.4), an action its approver and digest.
+    A question set has `request` (WIRE 6.4), an action its approver and digest. `parentId` is the call by which
+    another agent handed its work to `agentName`.
     """
 
     toolCallId: str
@@ -34,6 +28,7 @@ class PendingCall(TypedDict):
     agentName: str
     requestedAt: str
     safeText: str
+    parentId: NotRequired[str]
     approver: NotRequired[str]
     expiresAt: NotRequired[str]
     reason: NotRequired[str]
@@ -46,7 +41,7 @@ class PendingCall(TypedDict):
 
 
 class PendingPage(TypedDict):
-    """A page of cards, oldest first. `total` counts all pages; no `nextCursor` on the last."""
+    """A page of cards. `total` counts all pages; no `nextCursor` on the last."""
 
     items: list[PendingCall]
     total: int
@@ -92,6 +87,8 @@ def pending_call(call: Call, *, votes: int = 0) -> PendingCall:
         requestedAt=instant(call.created_at),
         safeText=safe_text(call.final_arguments),
     )
+    if call.parent_call_id is not None:
+        card["parentId"] = call.parent_call_id
     if call.approver is not None:
         card["approver"] = call.approver
     if call.expires_at is not None:

@@ -1,7 +1,7 @@
 """Read and keep threads."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 from signoff.domain.actor import Actor
 from signoff.domain.call import LIVE, Call, CallStatus
@@ -10,16 +10,22 @@ from signoff.errors import ConfigurationError, InvalidInput, NotFound, RunActive
 from signoff.ports.store import ThreadChanges, Tx
 from signoff.service.deps import Deps
 from signoff.service.owned import owned_thread
+from signoff.service.read import count_votes
 from signoff.turn.history import by_message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThreadView:
-    """A thread with its messages (oldest first) and their calls, keyed by message id."""
+    """A thread with its messages (oldest first) and their calls, keyed by message id.
+
+    Behind a delegating call stand the calls of its sub-agent, whose `parent_call_id` is that call. `votes` counts
+    the yeses on each open card that needs more than one.
+    """
 
     thread: Thread
     messages: Sequence[Message]
     calls: dict[str, list[Call]]
+    votes: dict[str, int] = field(default_factory=dict)
 
 
 async def list_threads(deps: Deps, actor: Actor) -> list[Thread]:
@@ -32,13 +38,33 @@ async def get_thread(deps: Deps, actor: Actor, thread_id: str) -> ThreadView:
 
     def look(tx: Tx) -> ThreadView:
         thread = owned_thread(tx, actor, thread_id)
+        calls = {
+            message_id: [each for call in step for each in _with_nested(tx, call)]
+            for message_id, step in by_message(tx.calls_of_thread(thread_id)).items()
+        }
         return ThreadView(
             thread=thread,
             messages=tx.messages_of(thread_id),
-            calls=by_message(tx.calls_of_thread(thread_id)),
+            calls=calls,
+            votes=count_votes(tx, [call for step in calls.values() for call in step if call.is_open]),
         )
 
     return await deps.store.read(look)
+
+
+def _with_nested(tx: Tx, call: Call) -> Iterator[Call]:
+    """The call, then what its sub-agent called, however deep: rows of threads that nobody opens."""
+    yield call
+    for nested in _nested(tx, call):
+        # In a copied conversation the delegating call has an id of its own.
+        yield from _with_nested(tx, replace(nested, parent_call_id=call.id))
+
+
+def _nested(tx: Tx, call: Call) -> list[Call]:
+    """A sub-agent's calls; a detached one's only until its work has arrived in the conversation as messages."""
+    if call.child_run_id is None:
+        return []
+    return [nested for nested in tx.calls_of_run(call.child_run_id) if nested.thread_id != call.thread_id]
 
 
 async def change_thread(deps: Deps, actor: Actor, thread_id: str, changes: ThreadChanges) -> None:
@@ -83,7 +109,9 @@ async def fork_thread(deps: Deps, actor: Actor, thread_id: str, message_id: str)
                 break
             copied = tx.insert_message(replace(message, id=deps.ids.new("msg"), thread_id=fork_id, run_id=None))
             for call in calls.get(message.id, ()):
-                tx.insert_call(_copied_call(call, copied, deps.ids.new("call")))
+                child_run_id = call.child_run_id if call.status not in LIVE and _nested(tx, call) else None
+                same = replace(call, child_run_id=child_run_id)
+                tx.insert_call(_copied_call(same, copied, deps.ids.new("call")))
         return fork
 
     return await deps.store.transact("thread:fork", write)
