@@ -14,7 +14,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         callspec = getattr(item, "callspec", None)
         kill = callspec.params.get("kill") if callspec is not None else None
         if kill is not None:
-            counts[f"{item.originalname} {kill.scenario}" if isinstance(item, pytest.Function) else "?"] += 1
+            counts[f"{kill.scenario}{' (eager)' if kill.eager else ''}"] += 1
     config.stash[COUNTS] = counts
 
 

@@ -57,6 +57,12 @@ def play(
 
 
 @cache
+def undisturbed(scenario: Scenario, *, eager: bool = False) -> Played:
+    """The play in which nothing dies and nothing fails."""
+    return play(scenario, eager=eager)
+
+
+@cache
 def empty_database() -> bytes:
     """A database file with the schema and nothing in it."""
 
@@ -174,7 +180,7 @@ class Stage:
 
     async def _somebody_acts(self) -> bool:
         acted = False
-        for card in sorted(await self.world.read(_open_cards), key=self.scenario.order):
+        for card in sorted(await self.world.read(open_cards), key=self.scenario.order):
             try:
                 acted = await self._act(card)
             except StoreBusy:
@@ -190,7 +196,8 @@ class Stage:
         return await self.scenario.people(self, card)
 
 
-def _open_cards(tx: Tx) -> list[Call]:
+def open_cards(tx: Tx) -> list[Call]:
+    """All open cards of runs that have not ended."""
     return [
         call
         for run in tx.runs(limit=1000)

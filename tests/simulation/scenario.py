@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Protocol
 
 from signoff import Agent, Verb
@@ -85,11 +86,12 @@ async def skip(scene: Scene, card: Call) -> bool:
 
 
 async def cancel(scene: Scene, card: Call) -> bool:
-    """Stop the whole turn."""
+    """Stop the whole turn, and again a second later while the card still shows."""
     run = await scene.world.run(card.run_id)
     while run.parent_id is not None:
         run = await scene.world.run(run.parent_id)
     await scene.world.cancel(run.id)
+    scene.world.clock.advance(timedelta(seconds=1))
     return True
 
 
@@ -105,6 +107,12 @@ async def look_outside(scene: Scene, card: Call) -> None:
 def responsible(card: Call) -> Actor:
     """Who decides this card, if it is not left to others."""
     return BO if card.approver == "manager" else ANA
+
+
+async def cancel_both(scene: Scene, card: Call) -> bool:
+    """Stop the turn once it has asked for two things."""
+    calls = await scene.world.calls(card.run_id)
+    return len(calls) == 2 and await cancel(scene, card)
 
 
 def by_subject(**people: People) -> People:
@@ -158,7 +166,7 @@ def in_order(subjects: str) -> Callable[[Call], str | int]:
     return lambda card: subjects.index(subject(card))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Scenario:
     """One story.
 

@@ -8,7 +8,6 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime
 from typing import TypeAlias
 
 from signoff.domain.audit import AuditEntry, AuditKind, audit_hash
@@ -118,6 +117,25 @@ def _read(tx: Tx, engine: Engine) -> Rows:
         audit=tx.audit(tenant=""),
         usage={run.id: tx.usage_of_run(run.id) for run in runs},
     )
+
+
+def assert_same(died: Seen, alive: Seen, *, interleaves: bool) -> None:
+    """Nothing lost, nothing twice, nothing told differently."""
+    assert died.effects == alive.effects
+    assert died.runs == alive.runs
+    assert died.talk == alive.talk
+    for name, shown in alive.calls.items():
+        found = died.calls[name]
+        assert isinstance(found, dict)
+        assert isinstance(shown, dict)
+        assert found == {key: shown[key] for key in found}, name
+    assert died.calls.keys() == alive.calls.keys()
+    assert died.stream == alive.stream
+    assert died.cards == alive.cards
+    assert died.record == alive.record
+    assert died.prompts == alive.prompts
+    if not interleaves:
+        assert died.order == alive.order
 
 
 # --- what must hold after any play ----------------------------------------------------------------------------
@@ -356,8 +374,3 @@ def _shown(message: UserMessage | AssistantMessage | CallResult) -> Json:
 def attempts(seen: Seen) -> Counter[tuple[str, int]]:
     """How often each step of each run is in the ledger."""
     return Counter((run_id, entry.step) for run_id, found in seen.rows.usage.items() for entry in found)
-
-
-def last_instant(seen: Seen) -> datetime:
-    """When the last journal entry was written."""
-    return max(entry.at for journal in seen.rows.journals.values() for entry in journal)
