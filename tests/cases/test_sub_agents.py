@@ -289,6 +289,27 @@ async def test_c41_the_stream_ends_after_the_calls_of_a_sub_agent_that_is_still_
     assert bank.orders == []
 
 
+async def test_c41_a_detached_agents_calls_name_the_call_that_started_it(new_world: NewWorld) -> None:
+    archive = Archive()
+    world = await new_world(
+        agents=office(archive.tool, detached=True),
+        script={
+            "Please.": [ask_for("start_clerk", {"task": "Look."}), "Started."],
+            "Look.": [ask_for("get_order", {"order": "A1"}), "Looked."],
+        },
+    )
+    run = await world.send("Please.")
+    await world.completed(run)
+    clerk = await child_ended(world, run.run_id)
+
+    (start,) = [call for call in await world.calls(run) if call.name == "start_clerk"]
+    announced = [each.frame for each in await world.frames(clerk.id) if "name" in each.frame]
+    assert [(each["kind"], each.get("parentId")) for each in announced] == [
+        ("tool-input-start", start.id),
+        ("tool-input-available", start.id),
+    ]
+
+
 async def test_c42_a_tool_that_cancels_itself_cancels_nobody_else(new_world: NewWorld) -> None:
     async def give_up() -> str:
         raise asyncio.CancelledError

@@ -171,7 +171,14 @@ class _ModelCall:
         )
         self._calls[event.index] = call
         self._arguments[event.index] = []
-        self._writer.write(frame.tool_input_start(call_id=call.id, name=call.name, kind=self._kind_of(call.name)))
+        self._writer.write(
+            frame.tool_input_start(
+                call_id=call.id,
+                name=call.name,
+                kind=self._kind_of(call.name),
+                parent_id=self._turn.parent_call_id,
+            )
+        )
 
     def _kind_of(self, name: str) -> ToolKind:
         agent = self._deps.agents.get(self._turn.agent)
