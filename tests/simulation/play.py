@@ -7,16 +7,21 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache, partial
 from pathlib import Path
+from typing import TypeAlias
 
 from signoff import Tool
 from signoff.adapters.stores.sql import SqlStore
 from signoff.domain.call import Call, CallStatus
+from signoff.domain.jsonvalue import Json, JsonObject
 from signoff.errors import StoreBusy
+from signoff.ports.engine import Context
 from signoff.ports.store import Tx
 from signoff.testing.places import Place, Places
 from signoff.testing.stepped import Refusals, SteppedStore, idle, stepped
 from signoff.testing.stores import Changed
 from signoff.testing.world import ProcessDied, World
+from signoff.turn.delegate import WORKFLOW
+from signoff.turn.deps import TurnDeps
 from tests.simulation.scenario import ANA, Scenario
 from tests.simulation.seen import Seen, look
 from tests.simulation.town import Town
@@ -25,6 +30,10 @@ from tests.simulation.town import Town
 AFTER = timedelta(seconds=20)
 #: More than any scenario takes: a run that is stuck shows here.
 MOMENTS_MAX = 400
+
+
+TurnBody: TypeAlias = Callable[[TurnDeps, Context, JsonObject], Awaitable[Json]]
+"""What a process runs as a turn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,12 +56,24 @@ def play(
     eager: bool = False,
     refusals: Refusals | None = None,
     patience: timedelta = timedelta(),
+    first_body: TurnBody | None = None,
 ) -> Played:
-    """Play `scenario` on a fresh database; the process ends at the places in `deaths` and is started again."""
+    """Play `scenario` on a fresh database; the process ends at the places in `deaths` and is started again.
+
+    `first_body` is what the first process runs as a turn; the others run today's code.
+    """
     with tempfile.TemporaryDirectory() as home, stepped() as run:
         file = Path(home) / "desk.db"
         file.write_bytes(empty_database())
-        stage = Stage(scenario, f"sqlite:///{file}", deaths=deaths, eager=eager, refusals=refusals, patience=patience)
+        stage = Stage(
+            scenario,
+            f"sqlite:///{file}",
+            deaths=deaths,
+            eager=eager,
+            refusals=refusals,
+            patience=patience,
+            first_body=first_body,
+        )
         return run(stage.play())
 
 
@@ -85,12 +106,14 @@ class Stage:
         scenario: Scenario,
         url: str,
         *,
-        deaths: frozenset[int],
-        eager: bool,
-        refusals: Refusals | None,
-        patience: timedelta,
+        deaths: frozenset[int] = frozenset(),
+        eager: bool = False,
+        refusals: Refusals | None = None,
+        patience: timedelta = timedelta(),
+        first_body: TurnBody | None = None,
     ) -> None:
         self.scenario = scenario
+        self._first_body = first_body
         self.places = Places(deaths, self._die)
         self.town = Town(scenario.says, mark=self.places.mark)
         self.stores: list[SteppedStore] = []
@@ -118,13 +141,19 @@ class Stage:
         assert self.town.strict.refusals == []
         seen = await look(self.world, self.town)
         tools = {tool.name: tool for agent in self.agents for tool in agent.toolset}
-        await self.world.close()
+        await self._close()
         return Played(places=places, commits=commits, seen=seen, tools=tools)
 
     # --- a process ------------------------------------------------------------------------------------------
 
     async def _start(self) -> None:
-        await self.world.start()
+        app = await self.world.start()
+        if self._first_body is not None and len(self.stores) == 1:
+            assert app.engine is not None
+            app.engine.register(WORKFLOW, partial(self._first_body, app.deps.turn))
+
+    async def _close(self) -> None:
+        await self.world.close()
 
     def _die(self) -> None:
         """The process ends here. None of its tasks runs any further, and nothing of it reaches the database."""

@@ -109,10 +109,10 @@ def responsible(card: Call) -> Actor:
     return BO if card.approver == "manager" else ANA
 
 
-async def cancel_both(scene: Scene, card: Call) -> bool:
-    """Stop the turn once it has asked for two things."""
-    calls = await scene.world.calls(card.run_id)
-    return len(calls) == 2 and await cancel(scene, card)
+async def cancel_once_parked(scene: Scene, card: Call) -> bool:
+    """Stop the turn, but not before it has asked all it asks."""
+    run = await scene.world.run(card.run_id)
+    return run.parked and await cancel(scene, card)
 
 
 def by_subject(**people: People) -> People:

@@ -34,7 +34,7 @@ from tests.simulation.scenario import (
     approve_with,
     by_subject,
     cancel,
-    cancel_both,
+    cancel_once_parked,
     in_order,
     nobody,
     once_widened,
@@ -218,7 +218,7 @@ REPAIRED_CANCELLED = Scenario(
     agents=lambda town: desk(town, town.refund()),
     says={"Go on.": [turn("Both.", _REFUND, ask_for("refund", {"order": "A2"}, id="2"))], "And now?": ["Stopped."]},
     messages=("Go on.", "And now?"),
-    people=cancel_both,
+    people=cancel_once_parked,
     interleaves=True,
 )
 
