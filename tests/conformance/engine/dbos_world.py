@@ -135,7 +135,6 @@ class DbosWorld(EngineWorld):
     async def on(cls, url: str) -> AsyncIterator["DbosWorld"]:
         world = cls(url)
         world._window = await world.worker(opened=False)
-        await world._window.dbos.connect()
         try:
             yield world
         finally:

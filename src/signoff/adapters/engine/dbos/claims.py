@@ -65,10 +65,9 @@ _PENDING = Statement(
 )
 
 _own_waits = select(waits.c.position).where(waits.c.run_id == engine_runs.c.id).correlate(engine_runs)
-_WAITS_FOR_STEPS = and_(
+_HAS_STEPS = and_(
     engine_runs.c.status == EngineStatus.SUSPENDED,
-    _own_waits.exists(),
-    not_(_own_waits.where(waits.c.name.not_like(f"{TASK_SIGNAL}%")).exists()),
+    _own_waits.where(waits.c.name.like(f"{TASK_SIGNAL}%")).exists(),
 )
 _PAGE = (
     select(engine_runs.c.id)
@@ -76,8 +75,8 @@ _PAGE = (
     .order_by(engine_runs.c.id)
     .limit(bindparam("row_limit", type_=BigInteger))
 )
-_RUNNING_PAGE = Statement(_PAGE.where(or_(_RUNNING, _WAITS_FOR_STEPS)))
-_SUSPENDED_PAGE = Statement(_PAGE.where(engine_runs.c.status == EngineStatus.SUSPENDED, not_(_WAITS_FOR_STEPS)))
+_RUNNING_PAGE = Statement(_PAGE.where(or_(_RUNNING, _HAS_STEPS)))
+_SUSPENDED_PAGE = Statement(_PAGE.where(engine_runs.c.status == EngineStatus.SUSPENDED, not_(_HAS_STEPS)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +134,6 @@ def page(
     limit: int,
     after_id: str,
 ) -> list[str]:
-    """Ids of runs that are running (or wait for a step of theirs that is), or that are suspended for anything else."""
+    """Ids of runs that are running (or of which a step is), or of those that are suspended and do nothing at all."""
     statement = _RUNNING_PAGE if status is EngineStatus.RUNNING else _SUSPENDED_PAGE
     return [row[0] for row in statement.all(connection, in_namespace=namespace, row_limit=limit, after_id=after_id)]

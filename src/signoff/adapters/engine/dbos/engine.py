@@ -2,17 +2,18 @@
 
 import asyncio
 import logging
+import threading
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from sqlalchemy.engine import make_url
+from sqlalchemy.engine import Connection, make_url
 
 from signoff.adapters.engine.dbos import claims, operators, workers
 from signoff.adapters.engine.dbos.dispatching import Dispatching
 from signoff.adapters.engine.dbos.driving import Driver
 from signoff.adapters.engine.dbos.lifecycle import DbosLifecycle, is_task_signal
-from signoff.adapters.engine.dbos.queues import RUNS
+from signoff.adapters.engine.dbos.queues import RUNS, Queues
 from signoff.adapters.engine.dbos.runtime import Runtime
 from signoff.adapters.engine.dbos.serving import Server
 from signoff.adapters.engine.dbos.sweeper import DbosSweeper, Waker, put_again
@@ -98,8 +99,9 @@ class DbosEngine:
             announce=self._announce,
             announce_cancel=self._announce_cancel,
         )
-        self._lifecycle.queues = lambda: self._connected().queues
-        self._waker = Waker(store)
+        self._lifecycle.queues = lambda connection: self._connect(connection).queues
+        self._waker = Waker(store, self._connect_soon)
+        self._connecting = threading.Lock()
 
     def register(self, workflow: str, body: Body) -> None:
         """See `ports.engine.Engine`."""
@@ -126,18 +128,14 @@ class DbosEngine:
     async def open(self, observer: RunObserver, *, drive: bool = True) -> None:
         """See `ports.engine.Engine`. The store must be open."""
         self._lifecycle.observer = observer
-        runtime = await self.connect()
-        self._waker.open(runtime.queues)
+        schema = await self._store.read(lambda tx: _dbos_schema(connection_of(tx)))
+        await asyncio.to_thread(Runtime.migrate, self._url, schema=schema)
+        await self._connect_soon()
+        runtime = self._runtime
+        assert runtime is not None
         if drive or self._assigned:
             self._worker = _Worker(self, runtime)
             await self._worker.open()
-
-    async def connect(self) -> Runtime:
-        """Connect to DBOS's tables, creating or updating them, without driving anything. `open` does it as well."""
-        if self._runtime is None:
-            schema = await self._store.read(_dbos_schema)
-            self._runtime = await asyncio.to_thread(Runtime, self._url, schema=schema, executor_id=self._owner)
-        return self._runtime
 
     async def drain(self, timeout: timedelta = DRAIN) -> None:
         """See `ports.engine.Engine`. After `timeout` what still runs is cancelled and let go.
@@ -194,7 +192,7 @@ class DbosEngine:
         connection = connection_of(tx)
         if runs.get(connection, run_id, namespace=self._namespace) is None:
             return []
-        return operators.history(self._connected().client, connection, run_id)
+        return operators.history(self._connect(connection).client, connection, run_id)
 
     def runs(
         self,
@@ -218,17 +216,29 @@ class DbosEngine:
 
     def retry(self, tx: Tx, run_id: str) -> bool:
         """See `ports.engine.Engine`."""
-        queues = self._connected().queues
+        queues = self._connect(connection_of(tx)).queues
         return operators.retry(tx, run_id, lifecycle=self._lifecycle, queues=queues, now=self._clock.now())
 
     def prune(self, tx: Tx, *, before: datetime, limit: int = 1000) -> list[str]:
         """See `ports.engine.Engine`."""
-        return operators.prune(tx, self._connected().queues, before=before, namespace=self._namespace, limit=limit)
+        queues = self._connect(connection_of(tx)).queues
+        return operators.prune(tx, queues, before=before, namespace=self._namespace, limit=limit)
 
-    def _connected(self) -> Runtime:
+    async def _connect_soon(self) -> Queues:
         if self._runtime is None:
-            raise RuntimeError("the engine is not open")
-        return self._runtime
+            await self._store.read(lambda tx: self._connect(connection_of(tx)))
+        assert self._runtime is not None
+        return self._runtime.queues
+
+    def _connect(self, connection: Connection) -> Runtime:
+        """Connect to DBOS's tables, once. Blocks: called where transactions run.
+
+        An engine need not be open for what takes a transaction: an operator's console opens none.
+        """
+        with self._connecting:
+            if self._runtime is None:
+                self._runtime = Runtime(self._url, schema=_dbos_schema(connection), executor_id=self._owner)
+            return self._runtime
 
     def _announce(self, run: Woken) -> None:
         self._waker.wake(run.id)
@@ -317,13 +327,13 @@ class _Worker:
 
 
 def _shown(run: EngineRun) -> EngineRun:
-    """The run as the port tells it: one that waits for nothing but its own steps is running, on another worker."""
+    """The run as the port tells it: one with a step under way is running, if on another worker."""
     waits = tuple(name for name in run.waits if not is_task_signal(name))
-    is_executed = run.status is EngineStatus.SUSPENDED and run.waits and not waits
+    is_executed = run.status is EngineStatus.SUSPENDED and waits != run.waits
     return replace(run, waits=waits, status=EngineStatus.RUNNING if is_executed else run.status)
 
 
-def _dbos_schema(tx: Tx) -> str:
+def _dbos_schema(connection: Connection) -> str:
     """DBOS's tables beside ours: in "dbos", or in a schema named after ours if that is not the default one."""
-    ours = connection_of(tx).exec_driver_sql("SELECT current_schema()").scalar_one()
+    ours = connection.exec_driver_sql("SELECT current_schema()").scalar_one()
     return "dbos" if ours == "public" else f"{ours}_dbos"

@@ -31,15 +31,20 @@ class DbosHold(Hold):
     def append(self, connection: Connection, mark: Mark) -> None:
         """See `Hold`."""
         self.check(connection)
-        append_step(
-            self.client,
-            connection,
-            run_id=self.run_id,
-            position=mark.position,
-            name=f"{mark.kind}:{mark.name}",
-            output=encode({"state": mark.state.value, "attempt": mark.attempt, "body": load_value(mark.body)}),
-            at_ms=(mark.at - _EPOCH) // _MILLISECOND,
-        )
+        append_mark(self.client, connection, self.run_id, mark)
+
+
+def append_mark(client: DBOSClient, connection: Connection, run_id: str, mark: Mark) -> None:
+    """Write a new position; whether that is right is the caller's business."""
+    append_step(
+        client,
+        connection,
+        run_id=run_id,
+        position=mark.position,
+        name=f"{mark.kind}:{mark.name}",
+        output=encode({"state": mark.state.value, "attempt": mark.attempt, "body": load_value(mark.body)}),
+        at_ms=(mark.at - _EPOCH) // _MILLISECOND,
+    )
 
 
 def load(client: DBOSClient, run_id: str) -> list[Row]:

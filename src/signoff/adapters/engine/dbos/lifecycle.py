@@ -1,6 +1,8 @@
 """The engine's rules for a run's row, where steps are executed in one process and runs in another."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+
+from sqlalchemy import Connection
 
 from signoff.adapters.engine.dbos import claims, tasks
 from signoff.adapters.engine.dbos.queues import Queues
@@ -25,22 +27,31 @@ def is_task_signal(name: str) -> bool:
 class DbosLifecycle(Lifecycle):
     """As `Lifecycle`; new runs go into DBOS's queue in the same transaction, parked ones after it."""
 
-    queues: Callable[[], Queues]
+    queues: Callable[[Connection], Queues]
 
     def begin(self, tx: Tx, run: Woken) -> None:
         """See `Lifecycle`."""
         connection = connection_of(tx)
         namespace = claims.pending_in(connection, run.id) or ""
-        self.queues().put_run(connection, run.id, namespace=namespace)
+        self.queues(connection).put_run(connection, run.id, namespace=namespace)
 
     def is_executed(self, tx: Tx, run: Standing) -> bool:
         """See `Lifecycle`. A parked run of which a worker executes a step is executed."""
         return super().is_executed(tx, run) or tasks.any_started(connection_of(tx), run.id)
 
     def parked(self, tx: Tx, run_id: str) -> None:
-        """See `Lifecycle`. A run that only waits for its own steps does not wait for people."""
-        if any(not is_task_signal(name) for name in claims.waited_for(connection_of(tx), run_id)):
+        """See `Lifecycle`. A run with a step under way is not parked for people."""
+        if not self._has_steps(tx, run_id):
             super().parked(tx, run_id)
+
+    def go_on(self, tx: Tx, woken: Iterable[Woken]) -> None:
+        """See `Lifecycle`."""
+        found = list(woken)
+        self.announce(tx, [run for run in found if self._has_steps(tx, run.id)])
+        super().go_on(tx, [run for run in found if not self._has_steps(tx, run.id)])
+
+    def _has_steps(self, tx: Tx, run_id: str) -> bool:
+        return any(map(is_task_signal, claims.waited_for(connection_of(tx), run_id)))
 
     def end_cancelled(self, tx: Tx, run_id: str) -> None:
         """End a run that is cancelling, once nothing of it is executed any more."""

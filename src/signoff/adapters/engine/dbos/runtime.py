@@ -31,7 +31,6 @@ class Runtime:
         self._executor_id = executor_id
         self._launched = False
         refuse_pickles()
-        DBOS.migrate(url, schema=schema)
         self.client = DBOSClient(
             system_database_url=url,
             dbos_system_schema=schema,
@@ -40,6 +39,11 @@ class Runtime:
             application_name=APPLICATION,
         )
         self.queues = Queues(self.client)
+
+    @staticmethod
+    def migrate(url: str, *, schema: str) -> None:
+        """Create or update DBOS's tables. Blocks; not inside a transaction, which its indexes would wait for."""
+        DBOS.migrate(url, schema=schema)
 
     def register_queues(self, concurrency: Mapping[str, int], *, namespace: str) -> None:
         """Create the groups' queues, or change how many tasks each worker takes from them. Blocks.

@@ -6,8 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
+from sqlalchemy import Connection
+
 from signoff.adapters.engine.dbos import claims, tasks
 from signoff.adapters.engine.dbos.dispatching import outcome_text, requeue
+from signoff.adapters.engine.dbos.journal import append_mark
 from signoff.adapters.engine.dbos.lifecycle import DbosLifecycle, task_signal
 from signoff.adapters.engine.dbos.queues import Queues
 from signoff.adapters.engine.dbos.tasks import TaskRow, TaskState
@@ -16,7 +19,7 @@ from signoff.adapters.engine.embedded.codec import doubt_of, failure_of, store_v
 from signoff.adapters.engine.embedded.connection import connection_of
 from signoff.adapters.engine.embedded.dispatching import backoff
 from signoff.adapters.engine.embedded.execution import Services
-from signoff.adapters.engine.embedded.journal import State
+from signoff.adapters.engine.embedded.journal import Kind, Mark, State
 from signoff.adapters.engine.embedded.lifecycle import dead
 from signoff.domain.jsonvalue import encode
 from signoff.errors import StepFailed, StoreBusy, control_flow
@@ -126,6 +129,7 @@ class Server:
         if run is None or row is None or row.dispatches != dispatches or row.state is TaskState.SETTLED:
             return None
         if run.status.is_terminal or run.status is EngineStatus.CANCELLING:
+            tasks.change(connection, row, replace(row, state=TaskState.SETTLED, next_at=None))
             self._lifecycle.end_cancelled(tx, run_id)
             return None
         if row.state is TaskState.STARTED:
@@ -151,6 +155,9 @@ class Server:
         if run is None or not tasks.change(connection, row, settled):
             return
         if run.status in _DEAF:
+            # What a step brings home counts, also for a run that was cancelled meanwhile: people want to know.
+            if run.status is EngineStatus.CANCELLING and not (row.policy.repeatable and state is State.FAILED):
+                self._journal(connection, row, state, body)
             self._lifecycle.end_cancelled(tx, row.run_id)
             return
         signal = task_signal(row.position)
@@ -163,6 +170,18 @@ class Server:
             at=self._services.clock.now(),
         )
         self._lifecycle.wake(tx, row.run_id, signal)
+
+    def _journal(self, connection: Connection, row: TaskRow, state: State, body: str) -> None:
+        mark = Mark(
+            position=row.position,
+            kind=Kind.DISPATCH,
+            name=row.name,
+            state=state,
+            attempt=row.attempt,
+            body=body,
+            at=self._services.clock.now(),
+        )
+        append_mark(self._queues.client, connection, row.run_id, mark)
 
     def _put_in_doubt(self, tx: Tx, row: TaskRow) -> None:
         started_at = "" if row.started_at is None else row.started_at.isoformat()

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import datetime
 from functools import partial
 
@@ -35,34 +35,28 @@ _UNWINDING_S = (0.0, 0.02, 0.05, 0.1, 0.2, 0.4)
 class Waker:
     """Puts parked runs back into DBOS's queue, after the transaction that made them pending has committed."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, connect: Callable[[], Awaitable[Queues]]) -> None:
         self._store = store
-        self._queues: Queues | None = None
+        self._connect = connect
         self._tasks: set[asyncio.Task[None]] = set()
-
-    def open(self, queues: Queues) -> None:
-        """Begin; before that, wakes are left to the sweep of a worker."""
-        self._queues = queues
 
     async def close(self) -> None:
         """Finish what was begun."""
         if self._tasks:
             await asyncio.wait(set(self._tasks))
-        self._queues = None
 
     def wake(self, run_id: str) -> None:
-        """Wake one run soon."""
-        if self._queues is None:
-            return
-        task = asyncio.get_running_loop().create_task(self._wake(self._queues, run_id), name=f"wake {run_id}")
+        """Wake one run soon. What does not come to it, the sweep of a worker finds."""
+        task = asyncio.get_running_loop().create_task(self._wake(run_id), name=f"wake {run_id}")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _wake(self, queues: Queues, run_id: str) -> None:
+    async def _wake(self, run_id: str) -> None:
         try:
             namespace = await self._store.read(lambda tx: claims.pending_in(connection_of(tx), run_id))
             if namespace is None:
                 return  # somebody was faster
+            queues = await self._connect()
             for pause_s in _UNWINDING_S:
                 await asyncio.sleep(pause_s)
                 if await put_again(queues, run_id, namespace):
