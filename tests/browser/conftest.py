@@ -1,12 +1,12 @@
 """One Chromium and one demo a module; a fresh profile, and so a fresh person, a test."""
 
 import shutil
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import Browser, Page, async_playwright
+from playwright.async_api import Browser, BrowserContext, Page, async_playwright
 
 from tests.demo_process import RUNNERS, DemoProcess
 
@@ -38,15 +38,38 @@ def demo(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         yield process
 
 
+Visit = Callable[..., Awaitable[Page]]
+
+
 @pytest_asyncio.fixture(loop_scope="module")
-async def page(browser: Browser, demo: DemoProcess) -> AsyncIterator[Page]:
-    """The page, just opened. A script that fails, or a request that the policy forbids, fails the test."""
-    context = await browser.new_context()
-    page = await context.new_page()
+async def visit(browser: Browser, demo: DemoProcess) -> AsyncIterator[Visit]:
+    """Opens the page as somebody, in a browser profile of its own: `visit("ana", role="ADMIN")`.
+
+    A script that fails, or a request that the policy forbids, fails the test.
+    """
+    contexts: list[BrowserContext] = []
     problems: list[str] = []
-    page.on("pageerror", lambda error: problems.append(str(error)))
-    page.on("console", lambda said: problems.append(said.text) if "Content Security Policy" in said.text else None)
-    await page.goto(demo.url)
-    yield page
-    await context.close()
+
+    async def visit(person: str | None = None, *, role: str = "USER") -> Page:
+        context = await browser.new_context()
+        contexts.append(context)
+        page = await context.new_page()
+        page.on("pageerror", lambda error: problems.append(str(error)))
+        page.on("console", lambda said: problems.append(said.text) if "Content Security Policy" in said.text else None)
+        await page.goto(demo.url)
+        if person is not None:
+            await page.get_by_label("Your role").select_option(role)
+            await page.get_by_label("Your name").fill(person)
+            await page.get_by_label("Your name").press("Tab")
+        return page
+
+    yield visit
+    for context in contexts:
+        await context.close()
     assert problems == []
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def page(visit: Visit) -> Page:
+    """The page, just opened."""
+    return await visit()

@@ -19,6 +19,11 @@ async def turn_over(page: Page) -> None:
     await expect(page.get_by_role("button", name="Send")).to_be_visible()
 
 
+async def reconnected(page: Page) -> None:
+    """The page tries again every few seconds, and a server takes a few to start."""
+    await expect(page.get_by_text("reconnecting…")).to_have_count(0, timeout=20_000)
+
+
 async def test_a_question_is_looked_up_and_answered(page: Page) -> None:
     await send(page, "weather in Lisbon")
     await turn_over(page)
@@ -83,11 +88,35 @@ async def test_a_remembered_approval_is_not_asked_for_again(page: Page) -> None:
 async def test_changed_arguments_are_what_runs(page: Page) -> None:
     await send(page, "purge everything")
     await page.get_by_role("button", name="Change the arguments").click()
-    await page.get_by_label("Arguments as JSON").fill('{"key": "homepage"}')
+    await page.get_by_label("key").fill("homepage")
     await page.get_by_role("button", name="Approve as changed").click()
 
     await expect(page.get_by_text("Done: homepage is purged.")).to_be_visible()
     await expect(page.get_by_text("Done: everything is purged.")).to_have_count(0)
+    await both_versions_are_shown(page)
+    await page.reload()
+    await both_versions_are_shown(page)
+
+
+async def both_versions_are_shown(page: Page) -> None:
+    versions = page.locator(".call .io")
+    await expect(versions.filter(has_text="Input, as the model asked").locator("dd")).to_have_text("everything")
+    await expect(versions.filter(has_text="Input, as it ran").locator("dd")).to_have_text("homepage")
+
+
+async def test_a_change_that_the_tool_cannot_take_is_refused_and_the_card_stays(page: Page) -> None:
+    await page.get_by_label("Your role").select_option("ADMIN")
+    await send(page, "refund A-1001")
+    card = page.get_by_role("form", name="Approval: refundOrder")
+    await card.get_by_role("button", name="Change the arguments").click()
+    await card.get_by_label("cents").fill("0.5")
+    await card.get_by_role("button", name="Approve as changed").click()
+    await expect(card.get_by_role("alert")).to_contain_text("cents")
+
+    await card.get_by_label("cents").fill("1000")
+    await card.get_by_role("button", name="Approve as changed").click()
+
+    await expect(page.get_by_text("Done: 10.00 € refunded for order A-1001.")).to_be_visible()
 
 
 async def test_only_the_named_role_may_approve(page: Page) -> None:
@@ -170,7 +199,7 @@ async def test_a_card_outlives_the_server(page: Page, demo: DemoProcess) -> None
 
     demo.start()
 
-    await expect(page.get_by_text("reconnecting…")).to_have_count(0)
+    await reconnected(page)
     await expect(card).to_have_count(1)
     await card.get_by_role("button", name="Approve").click()
     await expect(page.get_by_text("Done: homepage is purged.")).to_be_visible()
@@ -183,6 +212,7 @@ async def test_a_message_sent_while_the_server_is_away_arrives_once(page: Page, 
 
     demo.start()
 
+    await reconnected(page)
     await expect(page.get_by_text("Hello!")).to_be_visible()
     await page.reload()
     await expect(page.locator("article.user")).to_have_count(1)
@@ -259,3 +289,26 @@ async def test_a_message_that_was_heard_without_an_answer_is_not_sent_twice(page
     await expect(page.locator("article.user")).to_have_count(1)
     await expect(page.locator("article.assistant")).to_have_count(1)
     await expect(page.get_by_role("navigation").get_by_role("button")).to_have_count(1)
+
+
+@pytest.mark.parametrize("demo", ["durable"], indirect=True)
+async def test_an_action_cut_off_by_a_crash_is_put_to_a_person_with_its_facts(page: Page, demo: DemoProcess) -> None:
+    """Approved, under way, killed: nobody knows whether the money went. The page asks, and runs nothing by itself."""
+    await send(page, "transfer 50")
+    card = page.get_by_role("form", name="Approval: transferMoney")
+    await card.get_by_role("button", name="Approve").click()
+    await expect(page.locator(".call")).to_contain_text("transferMoney running")
+    demo.kill()
+    await expect(page.get_by_text("reconnecting…")).to_be_visible()
+
+    demo.start()
+
+    await expect(card.get_by_text("it may have happened")).to_be_visible(timeout=60_000)
+    await expect(card).to_contain_text("Attempt 1 was started at")
+    for way_out in ("It happened", "Run it again", "Give up"):
+        await expect(card.get_by_role("button", name=way_out)).to_be_enabled()
+    await page.reload()
+    await expect(card.get_by_text("it may have happened")).to_be_visible()
+    await card.get_by_label("What it returned").fill("receipt 7")
+    await card.get_by_role("button", name="It happened").click()
+    await expect(page.get_by_text("So the money is there: receipt 7.")).to_be_visible()

@@ -1,5 +1,6 @@
-"""The demo's application: tools, one agent, the API and the page."""
+"""The demo's application: tools, agents, the API and the page."""
 
+import asyncio
 from datetime import timedelta
 from pathlib import Path
 
@@ -8,7 +9,7 @@ from fastapi.staticfiles import StaticFiles
 from starlette.responses import Response
 from starlette.types import Scope
 
-from signoff import Agent, Confirmation, HeaderActorResolver, Ready, Requirement, Signoff, ask, tool
+from signoff import Agent, Confirmation, Delegate, HeaderActorResolver, Ready, Requirement, Signoff, ask, tool
 from signoff.adapters.models.providers import PydanticAiCatalog
 from signoff.adapters.system import SystemClock
 from signoff.demo.model import DemoModel
@@ -25,6 +26,11 @@ _POLICY = (
 _INSTRUCTIONS = """You are a shop's service desk. Answer in a sentence or two. Look things up with tools rather than
 guessing. Some tools wait for a person's approval: call them as soon as you know the arguments, do not ask for
 permission in text. If a person rejects a call, accept it. Use `ask` when you need a choice from the user."""
+
+_LOOK_IT_UP = """Look the topic up in the archive, keep one short note of what you found, and say what it is."""
+
+#: Long enough to stop the server in the middle.
+_BANK_S = 5.0
 
 
 @tool(name="getWeather")
@@ -61,6 +67,40 @@ async def refund_order(orderId: str, cents: int) -> dict[str, object]:  # noqa: 
     return {"orderId": orderId, "cents": cents, "refunded": True}
 
 
+@tool(name="transferMoney", kind="action", approval=Requirement(reason="It takes five seconds and cannot be undone."))
+async def transfer_money(euros: int) -> dict[str, object]:
+    """Send money. Slow, and nothing tells afterwards whether it happened."""
+    await asyncio.sleep(_BANK_S)
+    return {"euros": euros, "transferred": True}
+
+
+@tool(
+    name="deleteAccount",
+    kind="action",
+    approval=Requirement(
+        approver="ADMIN",
+        quorum=2,
+        may_requester=False,
+        reason="Two ADMINs must agree, neither of whom has asked for it. They find it under “Waiting for a decision”.",
+    ),
+)
+async def delete_account(account: str) -> dict[str, object]:
+    """Delete an account with everything in it."""
+    return {"deleted": account}
+
+
+@tool(name="searchArchive")
+async def search_archive(topic: str) -> dict[str, object]:
+    """Pages of the archive on a topic."""
+    return {"topic": topic, "pages": [f"{topic}, page {number}" for number in range(1, 3 + len(topic) % 3)]}
+
+
+@tool(name="saveNote", kind="action")
+async def save_note(title: str, text: str) -> dict[str, object]:
+    """Keep a note for everybody to read."""
+    return {"saved": title, "characters": len(text)}
+
+
 class DemoModels:
     """The scripted model under its name; every other name goes to a provider."""
 
@@ -91,6 +131,32 @@ class Page(StaticFiles):
         return response
 
 
+def _agents(model: str) -> list[Agent]:
+    """The desk, who talks to people, and two that it can hand work to."""
+    researcher, archivist = (
+        Agent(
+            name,
+            description=description,
+            instructions=_LOOK_IT_UP,
+            model=model,
+            tools=[search_archive, save_note],
+        )
+        for name, description in (
+            ("researcher", "Looks a topic up in the archive and answers."),
+            ("archivist", "Looks a topic up in the archive when nobody needs to wait for it."),
+        )
+    )
+    desk = Agent(
+        "desk",
+        description="Looks things up, purges caches, refunds orders.",
+        instructions=_INSTRUCTIONS,
+        model=model,
+        tools=[get_weather, purge_cache, refund_order, transfer_money, delete_account, ask],
+        delegates_to=[researcher, Delegate(archivist, detached=True)],
+    )
+    return [desk, researcher, archivist]
+
+
 def build(*, database: str, durable: bool, model: str = DemoModel.name) -> FastAPI:
     """The demo as an ASGI application: the page at ``/``, the API under ``/agent``.
 
@@ -99,14 +165,14 @@ def build(*, database: str, durable: bool, model: str = DemoModel.name) -> FastA
     """
     models: ModelCatalog = DemoModels()
     models.model(model)  # a name that cannot work is told now, not in somebody's first answer
-    desk = Agent(
-        "desk",
-        description="Looks things up, purges caches, refunds orders.",
-        instructions=_INSTRUCTIONS,
-        model=model,
-        tools=[get_weather, purge_cache, refund_order, ask],
+    app = Signoff(
+        agents=_agents(model),
+        database=database,
+        actor=HeaderActorResolver(),
+        durable=durable,
+        models=models,
+        inbox_role="ADMIN",
     )
-    app = Signoff(agents=[desk], database=database, actor=HeaderActorResolver(), durable=durable, models=models)
     api = FastAPI(title="signoff demo", lifespan=app.lifespan)
     api.include_router(app.router(), prefix="/agent")
     api.mount("/", Page(directory=PAGE, html=True))

@@ -60,6 +60,12 @@ _OPENINGS: Sequence[tuple[re.Pattern[str], Callable[[re.Match[str]], Say]]] = [
     (re.compile(r"weather in (.+)", re.I), lambda said: Say(call=("getWeather", {"city": said[1]}))),
     (re.compile(r"purge (.+)", re.I), lambda said: Say(call=("purgeCache", {"key": said[1]}))),
     (re.compile(r"refund (\S+)", re.I), lambda said: Say(call=("refundOrder", {"orderId": said[1], "cents": 4200}))),
+    (re.compile(r"transfer (\d+)", re.I), lambda said: Say(call=("transferMoney", {"euros": int(said[1])}))),
+    (re.compile(r"delete (\S+)", re.I), lambda said: Say(call=("deleteAccount", {"account": said[1]}))),
+    (re.compile(r"research (.+)", re.I), lambda said: Say(call=("ask_researcher", {"task": f"Look into {said[1]}"}))),
+    (re.compile(r"start (.+)", re.I), lambda said: Say(call=("start_archivist", {"task": f"Look into {said[1]}"}))),
+    # What the desk says to its sub-agents.
+    (re.compile(r"look into (.+)", re.I), lambda said: Say(call=("searchArchive", {"topic": said[1]}))),
     (re.compile(r"ask me", re.I), lambda _: Say(call=("ask", _QUESTIONS))),
     (re.compile(r"slow", re.I), lambda _: Say(text=_STORY, pace=timedelta(milliseconds=55))),
     (re.compile(r"boom", re.I), lambda _: Say(text="Let me look into that. ", failure="the model went away")),
@@ -77,6 +83,9 @@ def reply_to(messages: Sequence[PromptMessage]) -> Say:
         return Say(text="What can I do for you?")
     results = [message for message in messages[asked:] if isinstance(message, CallResult)]
     if results:
+        last = results[-1]
+        if last.name in _THEN and not last.is_error and isinstance(last.output, dict):
+            return _THEN[last.name](last.output)
         return Say(text=" ".join(_summary(result) for result in results))
     message = messages[asked]
     said = message.text.strip() if isinstance(message, UserMessage) else ""
@@ -91,7 +100,7 @@ def _summary(result: CallResult) -> str:
         return _sorry(result.name, str(result.output))
     output = result.output
     # A person who changes the arguments makes the runtime tell the model so, with the output inside.
-    edited = isinstance(output, dict) and "note" in output
+    edited = isinstance(output, dict) and {"note", "output"} <= output.keys()
     if isinstance(output, dict) and edited:
         output = output.get("output")
     happened = _HAPPENED.get(result.name, _fallback)(output if isinstance(output, dict) else {"result": output})
@@ -124,6 +133,11 @@ def _fallback(output: JsonObject) -> str:
     return f"That gave {encode(output)}."
 
 
+def _count(output: JsonObject) -> int:
+    pages = output.get("pages")
+    return len(pages) if isinstance(pages, list) else 0
+
+
 def _money(cents: Json) -> str:
     return f"{cents / 100:.2f} €" if isinstance(cents, int) else str(cents)
 
@@ -132,7 +146,24 @@ _HAPPENED: dict[str, Callable[[JsonObject], str]] = {
     "getWeather": lambda output: f"It is {output.get('tempC')} °C in {output.get('city')}.",
     "purgeCache": lambda output: f"Done: {output.get('purged')} is purged.",
     "refundOrder": lambda output: f"Done: {_money(output.get('cents'))} refunded for order {output.get('orderId')}.",
+    "transferMoney": lambda output: (
+        f"Done: {output['euros']} € transferred."
+        if "euros" in output  # else a person said what became of it
+        else f"So the money is there: {output.get('result')}."
+    ),
+    "deleteAccount": lambda output: f"Done: the account {output.get('deleted')} is deleted.",
+    "searchArchive": lambda output: f"The archive has {_count(output)} pages on {output.get('topic')}.",
+    "saveNote": lambda output: f"I kept a note of it under “{output.get('saved')}”.",
+    "ask_researcher": lambda output: f"The researcher says: {output.get('result')}",
+    "start_archivist": lambda _: "The archivist works on it by itself; what it says will appear here.",
     "ask": _answers,
+}
+
+#: What follows from a result, where it is not the answer yet.
+_THEN: dict[str, Callable[[JsonObject], Say]] = {
+    "searchArchive": lambda output: Say(
+        call=("saveNote", {"title": output.get("topic"), "text": f"{_count(output)} pages are on the shelf."})
+    ),
 }
 
 

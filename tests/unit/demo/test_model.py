@@ -39,6 +39,11 @@ def answered(name: str, output: Json, *, is_error: bool = False) -> list[PromptM
         ("Weather in São Paulo", ("getWeather", {"city": "São Paulo"})),
         ("purge k-1", ("purgeCache", {"key": "k-1"})),
         ("refund A-1001", ("refundOrder", {"orderId": "A-1001", "cents": 4200})),
+        ("transfer 50", ("transferMoney", {"euros": 50})),
+        ("delete ann", ("deleteAccount", {"account": "ann"})),
+        ("research bees", ("ask_researcher", {"task": "Look into bees"})),
+        ("start bees", ("start_archivist", {"task": "Look into bees"})),
+        ("Look into bees", ("searchArchive", {"topic": "bees"})),
     ],
 )
 def test_a_command_becomes_a_call(said: str, call: tuple[str, Json]) -> None:
@@ -75,12 +80,33 @@ def test_only_the_newest_message_counts() -> None:
             "Nobody answered in time, so purgeCache did not run. Say it again if you still want it.",
         ),
         (answered("purgeCache", "disk full", is_error=True), "purgeCache did not work: disk full"),
+        (answered("transferMoney", {"euros": 50}), "Done: 50 € transferred."),
+        (answered("transferMoney", {"result": "receipt 7"}), "So the money is there: receipt 7."),
+        (answered("ask_researcher", "There are bees."), "The researcher says: There are bees."),
+        (
+            answered("start_archivist", {"started": True, "note": "It works on."}),
+            "The archivist works on it by itself; what it says will appear here.",
+        ),
         (answered("ask", {"answers": {"scope": ["file"]}, "skipped": False}), "Thank you, I take: file."),
         (answered("ask", {"answers": {"scope": []}, "skipped": True}), "You skipped that, so I take: nothing."),
     ],
 )
 def test_results_are_summed_up(messages: list[PromptMessage], text: str) -> None:
     assert reply_to(messages).text == text
+
+
+def test_what_was_found_is_noted_before_it_is_told() -> None:
+    found = answered("searchArchive", {"topic": "bees", "pages": ["one", "two"]})
+    assert reply_to(found).call == ("saveNote", {"title": "bees", "text": "2 pages are on the shelf."})
+
+    noted = [*found, *answered("saveNote", {"saved": "bees"})[1:]]
+    assert reply_to(noted).call is None
+    assert reply_to(noted).text == "The archive has 2 pages on bees. I kept a note of it under “bees”."
+
+
+def test_a_search_that_failed_is_told_and_nothing_is_noted() -> None:
+    reply = reply_to(answered("searchArchive", "the shelf is empty", is_error=True))
+    assert (reply.call, reply.text) == (None, "searchArchive did not work: the shelf is empty")
 
 
 async def test_slow_streams_over_about_two_seconds() -> None:

@@ -1,32 +1,7 @@
 // What waits for a person: the card of an action, and the form of a question set.
 
+import { argumentsEditor, readable, visible } from "./arguments.js";
 import { h } from "./dom.js";
-
-/** Arguments and outputs as a person reads them. */
-export function readable(value) {
-  if (value === null || typeof value !== "object") return h("p", { class: "value" }, plain(value));
-  if (Array.isArray(value) || Object.keys(value).length === 0) return h("pre", {}, visible(JSON.stringify(value, null, 2)));
-  return h(
-    "dl",
-    {},
-    ...Object.entries(value).flatMap(([name, item]) => [
-      h("dt", {}, visible(name)),
-      h("dd", {}, item !== null && typeof item === "object" ? h("pre", {}, visible(JSON.stringify(item, null, 2))) : plain(item)),
-    ]),
-  );
-}
-
-function plain(value) {
-  return typeof value === "string" ? visible(value) : JSON.stringify(value) ?? "";
-}
-
-// Direction marks, joiners, fillers: what a person cannot see, or what makes text read otherwise than it runs.
-const UNSEEN = /(?![\n\t])[\p{C}\p{Zl}\p{Zp}\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0\ufe00-\ufe0f\u{e0100}-\u{e01ef}]/gu;
-
-/** Text with every character that cannot be seen written as its code. */
-export function visible(text) {
-  return text.replace(UNSEEN, (character) => `\\u{${character.codePointAt(0).toString(16)}}`);
-}
 
 /**
  * The card of a call that waits for approval.
@@ -36,14 +11,16 @@ export function visible(text) {
  */
 export function approvalCard(call, me, decide) {
   const { card } = call;
-  const mine = card.approver === "requester" || card.approver === me.role;
+  const mine = card.approver === "requester" ? (card.actorRef ?? me.id) === me.id : card.approver === me.role;
   const note = h("input", { name: "reason", "aria-label": "Reason for rejecting", placeholder: "Reason (optional)", maxlength: 4096 });
   const remember = h("input", { type: "checkbox", name: "remember" });
   const verb = visible(card.confirmation?.verb ?? "Approve");
-  const editor = editorOf(call, () => (yes.textContent = "Approve as changed"));
+  // Several people must all see the same, every time; what is in doubt was approved as it stands.
+  const editable = mine && !card.inDoubt && !isShared(card);
+  const editor = editable && argumentsEditor(call.input, () => (yes.textContent = "Approve as changed"));
   const send = sender(decide);
   const approve = () => {
-    const edited = editor.value();
+    const edited = editor ? editor.value() : undefined;
     return { ...(remember.checked && { remember: true }), ...(card.digest && { digest: card.digest }), ...(edited && { arguments: edited }) };
   };
   const reject = () => (note.value.trim() ? { reason: note.value.trim() } : {});
@@ -56,21 +33,24 @@ export function approvalCard(call, me, decide) {
     card.reason && h("p", {}, visible(card.reason)),
     card.inDoubt && doubt(card.inDoubt),
     h("p", { class: "meta" }, h("code", {}, call.name), ` · ${who(card, mine)}`, deadline(card.expiresAt)),
-    mine ? editor.element : h("div", { class: "arguments" }, readable(call.input)),
+    editor ? editor.element : h("div", { class: "arguments" }, readable(call.input)),
     card.inDoubt
       ? doubtButtons(send, approve, reject, mine)
       : h("div", { class: "buttons" }, yes, h("button", { type: "button", disabled: !mine, onclick: send("reject", reject) }, "Reject"), mine && note),
-    mine &&
-      !card.inDoubt &&
+    editable &&
       h("label", { class: "check" }, remember, h("span", {}, "Don’t ask again for ", h("code", {}, call.name), " in this conversation")),
     h("p", { class: "refusal", role: "alert" }),
   );
 }
 
 function who(card, mine) {
-  const quorum = card.quorum?.needed > 1 ? `, ${card.quorum.have} of ${card.quorum.needed} approvals so far` : "";
-  if (card.approver === "requester") return `you decide${quorum}`;
+  const quorum = isShared(card) ? `, ${card.quorum.have} of ${card.quorum.needed} approvals so far` : "";
+  if (card.approver === "requester") return `${mine ? "you decide" : "whoever asked decides"}${quorum}`;
   return `${mine ? "you decide, as" : "needs someone with the role"} ${card.approver}${quorum}`;
+}
+
+function isShared(card) {
+  return card.quorum?.needed > 1;
 }
 
 function deadline(expiresAt) {
@@ -84,33 +64,6 @@ export function remaining(expiresAt, now) {
   if (seconds < 60) return `${seconds} s left`;
   if (seconds < 3600) return `${Math.floor(seconds / 60)} min ${seconds % 60} s left`;
   return `${Math.floor(seconds / 3600)} h ${Math.floor((seconds % 3600) / 60)} min left`;
-}
-
-/** The arguments, readable until a person chooses to change them. */
-function editorOf(call, begun) {
-  const element = h("div", { class: "arguments" });
-  let area;
-  const edit = () => {
-    area = h("textarea", { "aria-label": "Arguments as JSON", rows: 6, spellcheck: "false" });
-    area.value = JSON.stringify(call.input, null, 2);
-    element.replaceChildren(area);
-    area.focus();
-    begun();
-  };
-  element.append(readable(call.input), h("button", { type: "button", class: "link", onclick: edit }, "Change the arguments"));
-  return {
-    element,
-    value() {
-      if (!area) return undefined;
-      let edited;
-      try {
-        edited = JSON.parse(area.value);
-      } catch {
-        throw new Error("The arguments are not JSON.");
-      }
-      return JSON.stringify(edited) === JSON.stringify(call.input) ? undefined : edited;
-    },
-  };
 }
 
 function doubt({ startedAt, attempt }) {

@@ -2,19 +2,40 @@
 
 import { remaining } from "./cards.js";
 import { h } from "./dom.js";
-import { messagesOf, Turn } from "./turn.js";
-import { drawMessages, drawThreads } from "./view.js";
+import { flat, messagesOf, nest, partOfCard, Turn } from "./turn.js";
+import { drawInbox, drawMessages, drawThreads } from "./view.js";
 import { blocks, Refused, Wire } from "./wire.js";
 
-const IDEAS = ["hello", "weather in Lisbon", "purge homepage", "refund A-1001", "ask me", "slow", "boom"];
-const RETRY_MS = [300, 600, 1200, 2500, 5000];
+const IDEAS = [
+  "hello",
+  "weather in Lisbon",
+  "purge homepage",
+  "refund A-1001",
+  "delete ann",
+  "transfer 50",
+  "research bees",
+  "start bees",
+  "ask me",
+  "slow",
+  "boom",
+];
+const INBOX = "inbox";
+const RETRY_MS = [300, 600, 1200, 2500];
 
 const $ = (id) => document.getElementById(id);
 const me = readIdentity();
 const wire = new Wire("/agent", () => ({ "x-actor-id": me.id, "x-actor-role": me.role }));
 
-/** What is on the screen. `reading` ends the reading of a stream, never the run behind it. */
-const page = { threads: [], threadId: null, title: "", messages: [], turn: null, reading: new AbortController() };
+/**
+ * What is on the screen: a thread, an empty one (`threadId` null), or with `inbox` not null the cards in it.
+ * `background` are runs of detached sub-agents by id; one that is over has left its answer in the stored thread, which
+ * is read again as soon as no turn stands in the way (`stale`). `reading` ends the reading of streams, never the runs.
+ */
+const page = { threads: [], ...emptied() };
+
+function emptied() {
+  return { threadId: null, title: "", messages: [], turn: null, background: new Map(), stale: false, inbox: null, reading: new AbortController() };
+}
 
 // --- who acts -------------------------------------------------------------------------------------------------
 
@@ -50,17 +71,25 @@ function drawNow() {
   const scroll = $("scroll");
   const atEnd = scroll.scrollHeight - scroll.scrollTop - scroll.clientHeight < 80;
   const live = turn ? [{ key: turn.key, role: "assistant", parts: turn.parts(), streaming: true }] : [];
-  drawMessages($("log"), [...page.messages, ...live], { me, decide });
+  const background = [...page.background.values()].flatMap((run) => (run.over ? [] : run.parts()));
+  const messages = nest([...page.messages, ...live], background);
+  drawMessages($("log"), messages, { me, decide });
   drawThreads($("threads"), page.threads, page.threadId, open);
-  const waiting = live.flatMap((message) => message.parts).filter((part) => part.state === "waiting").length;
-  $("welcome").hidden = page.messages.length > 0 || turn !== null || page.threadId !== null;
-  $("title").textContent = page.title || "New conversation";
+  drawInbox($("cards"), page.inbox ?? [], { me, decide });
+  const waiting = flat(messages.flatMap((message) => message.parts)).filter((part) => part.state === "waiting").length;
+  const inbox = page.inbox !== null;
+  $("welcome").hidden = inbox || page.messages.length > 0 || turn !== null || page.threadId !== null;
+  $("inbox").hidden = !inbox;
+  $("empty").hidden = !inbox || page.inbox.length > 0;
+  $("composer").hidden = inbox;
+  $("waiting").ariaCurrent = inbox ? "page" : null;
+  $("title").textContent = inbox ? "Waiting for a decision" : page.title || "New conversation";
   $("delete").hidden = page.threadId === null;
   $("stop").hidden = turn === null;
   $("send").hidden = turn !== null;
   $("log").ariaBusy = String(turn !== null && waiting === 0);
   $("status").textContent = waiting > 0 ? "Waiting for your decision." : turn ? "Answering." : page.messages.length > 0 ? "Ready." : "";
-  if (atEnd) scroll.scrollTop = scroll.scrollHeight;
+  if (atEnd && !inbox) scroll.scrollTop = scroll.scrollHeight;
 }
 
 function say(problem) {
@@ -104,12 +133,14 @@ async function readThreads() {
 
 /** Take in the stored thread; where a run holds it, go on with that run's stream. */
 async function readThread() {
-  const { threadId } = page;
+  const { threadId, turn } = page;
   const { signal } = page.reading;
   const thread = await persist(signal, () => wire.json("GET", `/threads/${threadId}`, undefined, { signal }));
+  if (page.turn !== turn) return; // a message was sent meanwhile: its stream tells the rest
   page.title = thread.title;
   page.messages = messagesOf(thread.messages);
   page.turn = null;
+  page.stale = false;
   if (thread.activeRunId) {
     // The stream tells the running answer from its first frame; its stored rows would show it twice.
     const asked = page.messages.findLastIndex((message) => message.role === "user");
@@ -117,7 +148,42 @@ async function readThread() {
     page.turn = newTurn(thread.activeRunId);
   }
   draw();
+  followBackground();
   if (page.turn) await followRun(page.turn);
+}
+
+/** Read what detached sub-agents do whose answers are not in the thread yet. */
+function followBackground() {
+  const arrived = new Set(page.messages.map((message) => message.runId));
+  for (const { output } of page.messages.flatMap((message) => message.parts)) {
+    const runId = output?.started === true && output.runId;
+    if (!runId || arrived.has(runId) || page.background.has(runId)) continue;
+    const run = newTurn(runId);
+    page.background.set(runId, run);
+    visibly(() => followDetached(run));
+  }
+}
+
+async function followDetached(run) {
+  await follow(run);
+  run.over = true;
+  page.stale = true;
+  await refresh();
+}
+
+/** Read again what is on the screen. A running answer is left to its stream, and so is the word on how one ended. */
+async function refresh() {
+  if (page.inbox !== null) return readInbox();
+  if (page.threadId !== null && !page.turn && !page.messages.at(-1)?.ending) return readThread();
+}
+
+/** The open cards that this person may see. */
+async function readInbox() {
+  const { signal } = page.reading;
+  const path = me.role === "ADMIN" ? "/approvals" : "/approvals/mine";
+  const cards = await persist(signal, () => wire.json("GET", path, undefined, { signal }));
+  page.inbox = (Array.isArray(cards) ? cards : cards.items).map(partOfCard);
+  draw();
 }
 
 function newTurn(runId) {
@@ -126,11 +192,18 @@ function newTurn(runId) {
   return turn;
 }
 
-/**
- * Read a turn to its end, over as many connections as it takes.
- * @param first  opens the first connection; later ones attach behind the last frame that was read
- */
+/** Read the turn that is on the screen to its end; see `follow`. */
 async function followRun(turn, first) {
+  if (await follow(turn, first)) settle(turn);
+  else await readThread(); // it has ended: what is stored is the truth now
+}
+
+/**
+ * Read a run to its end, over as many connections as it takes.
+ * @param first  opens the first connection; later ones attach behind the last frame that was read
+ * @returns false where there is nothing to attach to any more
+ */
+async function follow(turn, first) {
   const { signal } = page.reading;
   let connect = first ?? (() => attach(turn, signal));
   for (;;) {
@@ -138,12 +211,14 @@ async function followRun(turn, first) {
     try {
       response = await persist(signal, connect);
     } catch (error) {
-      // Ended or withdrawn under our cursor: what is stored is the truth now.
-      if (turn.runId && error instanceof Refused && error.status === 404) return readThread();
-      throw error;
+      if (!(turn.runId && error instanceof Refused && error.status === 404)) throw error;
+      if (error.code !== "stream_reset") return false;
+      turn.reset();
+      connect = () => attach(turn, signal);
+      continue;
     }
     await read(turn, response, signal);
-    if (turn.ending) return settle(turn);
+    if (turn.ending) return true;
     connection("reconnecting…");
     await pause(RETRY_MS[0], signal);
     if (turn.runId) connect = () => attach(turn, signal);
@@ -159,7 +234,7 @@ function attach(turn, signal) {
 async function read(turn, response, signal) {
   try {
     for await (const { event, seq, data } of blocks(response)) {
-      if (event === "meta") begin(turn, data);
+      if (event === "meta" && turn === page.turn) begin(turn, data);
       else if (event === "done") turn.end({ kind: "done" });
       else if (event === "error") turn.end({ kind: "error", message: data.message });
       else if (event === "message" && data.kind === "title") retitle(turn, seq, data);
@@ -192,6 +267,8 @@ function settle(turn) {
   page.turn = null;
   draw();
   refreshThreads();
+  if (page.stale) visibly(refresh);
+  else followBackground();
 }
 
 /** Run something whose failure a person should read; giving up the reading is no failure. */
@@ -242,6 +319,7 @@ function takeBack(message, turn) {
 
 async function decide(toolCallId, verb, body) {
   await wire.json("POST", `/tool-call/${verb}`, { toolCallId, ...body });
+  if (page.inbox !== null) visibly(readInbox);
 }
 
 async function stop() {
@@ -253,17 +331,24 @@ async function stop() {
   });
 }
 
-/** Leave what is on the screen and show a thread, or with null an empty page. */
-function open(threadId) {
+/** Leave what is on the screen and show a thread, the inbox, or with null an empty page. */
+function open(place) {
+  const threadId = place === INBOX ? null : place;
   page.reading.abort();
-  Object.assign(page, { threadId, title: "", messages: [], turn: null, reading: new AbortController() });
-  history.replaceState(null, "", threadId ? `#${threadId}` : location.pathname);
+  Object.assign(page, emptied(), { threadId, inbox: place === INBOX ? [] : null });
+  history.replaceState(null, "", place ? `#${place}` : location.pathname);
   connection("");
   say("");
   showSidebar(false);
+  $("scroll").scrollTop = 0;
   draw();
-  if (threadId) visibly(readThread);
+  if (place) visibly(refresh);
   else $("message").focus();
+}
+
+/** What is on the screen, as `open` takes it. */
+function place() {
+  return page.inbox === null ? page.threadId : INBOX;
 }
 
 async function remove() {
@@ -308,7 +393,7 @@ function start() {
     if (!id) return;
     Object.assign(me, { id, role: identity.elements.role.value });
     keepIdentity();
-    open(somebodyElse ? null : page.threadId);
+    open(place() === INBOX || !somebodyElse ? place() : null);
     refreshThreads();
   });
 
@@ -323,7 +408,9 @@ function start() {
   $("delete").addEventListener("click", () => visibly(remove));
   $("menu").addEventListener("click", () => showSidebar(!document.body.classList.contains("sidebar")));
   document.addEventListener("keydown", (event) => event.key === "Escape" && showSidebar(false));
-  window.addEventListener("hashchange", () => location.hash.slice(1) !== (page.threadId ?? "") && open(location.hash.slice(1) || null));
+  $("waiting").addEventListener("click", () => open(INBOX));
+  window.addEventListener("hashchange", () => location.hash.slice(1) !== (place() ?? "") && open(location.hash.slice(1) || null));
+  window.addEventListener("focus", () => visibly(refresh));
   setInterval(() => {
     for (const time of document.querySelectorAll("[data-deadline]")) time.textContent = remaining(time.dataset.deadline, Date.now());
   }, 1000);

@@ -1,8 +1,9 @@
 // What a person sees of an answer, as plain values: from the frames of a live run, or from stored rows.
 //
 // A part is a text `{ type, key, text }` or a call
-// `{ type, key, id, name, input, parentId, state, output, error, card, questions, decision }` with `state` one of
-// "preparing", "running", "waiting" (for a person), "done", "failed", "denied", "expired".
+// `{ type, key, id, name, input, parentId, state, output, error, card, questions, decision, nested }` with `state` one
+// of "preparing", "running", "waiting" (for a person), "done", "failed", "denied", "expired"; `nested` are the calls of
+// the sub-agent that it led to.
 
 /** One run's stream as it arrives. Frames stay, so that a withdrawn range can be taken out again. */
 export class Turn {
@@ -57,7 +58,7 @@ function announce(parts, calls, frame) {
     calls.set(frame.id, call);
     parts.push(call);
   }
-  if (frame.kind === "tool-input-available") Object.assign(call, { input: frame.input, state: "running" });
+  if (frame.kind === "tool-input-available") Object.assign(call, { input: frame.input, parentId: frame.parentId, state: "running" });
 }
 
 function follow(call, frame) {
@@ -86,14 +87,14 @@ function follow(call, frame) {
   }
 }
 
-/** A stored thread as messages `{ key, role, parts }`; the steps of one answer become one message. */
+/** A stored thread as messages `{ key, role, parts, runId, agent }`; the steps of one run become one message. */
 export function messagesOf(rows) {
   const messages = [];
   for (const row of rows) {
     const parts = rowParts(row);
     const last = messages.at(-1);
-    if (row.role === "assistant" && last?.role === "assistant") last.parts.push(...parts);
-    else messages.push({ key: row.id, role: row.role, parts });
+    if (row.role === "assistant" && last?.role === "assistant" && last.runId === row.runId && last.agent === row.agentName) last.parts.push(...parts);
+    else messages.push({ key: row.id, role: row.role, runId: row.runId, agent: row.agentName, parts });
   }
   return messages;
 }
@@ -108,9 +109,47 @@ function rowParts(row) {
 }
 
 function outcome(result, approval) {
+  if (!result && approval?.status === "pending") return { state: "waiting", card: approval };
   const decision = approval && approval.status !== "pending" ? approval : undefined;
   if (!result) return { state: "running", decision };
   if (!result.error) return { state: "done", output: result.output, decision };
   const state = { rejected: "denied", expired: "expired" }[approval?.status] ?? "failed";
   return { state, error: approval?.reason ?? result.error, decision };
+}
+
+/** A card of the inbox as a part. */
+export function partOfCard(card) {
+  return {
+    type: "call",
+    key: card.toolCallId,
+    id: card.toolCallId,
+    name: card.toolName,
+    input: card.input,
+    state: "waiting",
+    card,
+    questions: card.request,
+  };
+}
+
+/**
+ * Messages in which a sub-agent's calls stand inside the call that led to it.
+ * @param background  parts of runs that go on behind the messages, wherever their call stands
+ */
+export function nest(messages, background = []) {
+  const known = new Set(background.map((part) => part.id));
+  return messages.map((message) => {
+    const calls = new Map(message.parts.filter((part) => part.type === "call").map((part) => [part.id, part]));
+    const isNested = (part) => part.parentId !== undefined && calls.has(part.parentId);
+    const all = [...message.parts.filter((part) => !known.has(part.id) || !isNested(part)), ...background];
+    const whole = (part) => {
+      const nested = part.type === "call" ? all.filter((each) => each.parentId === part.id).map(whole) : [];
+      return nested.length > 0 ? { ...part, nested } : part;
+    };
+    return { ...message, parts: message.parts.filter((part) => !isNested(part)).map(whole) };
+  });
+}
+
+/** The parts and all that is nested in them. */
+export function flat(parts) {
+  return parts.flatMap((part) => [part, ...flat(part.nested ?? [])]);
 }
