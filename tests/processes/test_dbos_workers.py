@@ -101,9 +101,9 @@ async def until(attached: Attached, *kinds: str) -> NumberedFrame:
     raise AssertionError(f"the stream ended without any of {kinds}")
 
 
-async def ask_for_refund(web: Signoff) -> tuple[str, str]:
+async def ask_for_refund(web: Signoff, message: str = "refund A-1001") -> tuple[str, str]:
     """A turn that waits for a person; its run and the card's call."""
-    started = await web.send(ANA, SendRequest(message="refund A-1001"))
+    started = await web.send(ANA, SendRequest(message=message))
     card = await until(await web.attach(ANA, started.run_id), "approval-requested")
     return started.run_id, str(card.frame["id"])
 
@@ -147,3 +147,31 @@ async def test_a_worker_that_is_asked_to_stop_leaves_its_runs_to_others(url: str
             await approve(web, run_id, call_id)
 
             assert paid(ledger) == [("A-1001", second.process.pid)]
+
+
+async def test_a_tool_whose_worker_dies_is_in_doubt_and_a_person_is_asked(url: str, ledger: Path, web: Signoff) -> None:
+    """Another worker notices, and does not do it again by itself."""
+    async with (
+        WorkerProcess.started(url, ledger, "--groups", "runs,llm"),
+        WorkerProcess.started(url, ledger, "--groups", "tool") as dying,
+        WorkerProcess.started(url, ledger, "--groups", "tool"),
+    ):
+        run_id, call_id = await ask_for_refund(web, "transfer 5")
+        stream = await web.attach(ANA, run_id)
+        await web.decide(ANA, DecisionRequest(call_id=call_id, verb=Verb.APPROVE))
+        pid = await executing(ledger)
+        os.kill(pid, signal.SIGKILL)
+        await until(stream, "approval-settled")
+        card = await until(stream, "approval-requested")
+
+        assert card.frame["inDoubt"]
+        assert paid(ledger) == [("transfer", pid)]
+        assert dying.process.pid == pid or dying.process.returncode is None
+
+
+async def executing(ledger: Path) -> int:
+    """Wait for the tool's first line; the process that wrote it."""
+    async with asyncio.timeout(PATIENCE_S):
+        while not paid(ledger):  # noqa: ASYNC110  # another process' file can only be polled
+            await asyncio.sleep(0.02)
+    return paid(ledger)[0][1]

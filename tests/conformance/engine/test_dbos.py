@@ -5,14 +5,17 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
+from signoff.domain.jsonvalue import Json, JsonObject
+from signoff.ports.engine import EngineStatus, Retry, TaskInfo
 from tests.conformance.engine.contract_cancel import CancelContract
 from tests.conformance.engine.contract_children import ChildrenContract
 from tests.conformance.engine.contract_patches import PatchesContract
 from tests.conformance.engine.contract_positions import PositionsContract
 from tests.conformance.engine.contract_recovery import RecoveryContract
-from tests.conformance.engine.contract_steps import StepsContract
+from tests.conformance.engine.contract_steps import StepsContract, dispatching
 from tests.conformance.engine.contract_waits import WaitsContract
 from tests.conformance.engine.dbos_world import DbosWorld, database, prepare
+from tests.conformance.engine.world import ONCE, EngineWorld, Tool
 
 pytestmark = pytest.mark.postgres
 
@@ -38,6 +41,17 @@ class TestPositions(PositionsContract):
 class TestSteps(StepsContract):
     """See `StepsContract`."""
 
+    async def test_dispatched_step_waits_for_absent_worker(self, world: EngineWorld) -> None:
+        """LACKS["serve after open"]: the step waits until a worker starts that serves its group."""
+        worker = await world.worker(bodies={"flow": dispatching(ONCE)})
+        await worker.start()
+        await world.until(EngineStatus.RUNNING)
+        assert await world.history() == []
+        await worker.close()
+        await world.worker(bodies={"flow": dispatching(ONCE)}, handlers={"tool": Tool()})
+
+        assert await world.output() == {"value": {"done": "step"}}
+
 
 class TestWaits(WaitsContract):
     """See `WaitsContract`."""
@@ -49,6 +63,25 @@ class TestChildren(ChildrenContract):
 
 class TestCancel(CancelContract):
     """See `CancelContract`."""
+
+    async def test_cancel_stops_a_repeatable_step_at_once(self, world: EngineWorld) -> None:
+        """LACKS["a body sees its step's cancel"]: the model call is told and stops; the body is out of memory."""
+        asked = asyncio.Event()
+
+        async def model(task: JsonObject, info: TaskInfo) -> Json:
+            stop = asyncio.Event()
+            info.on_cancel(stop.set)
+            asked.set()
+            await stop.wait()
+            raise ConnectionError("aborted")
+
+        worker = await world.worker(bodies={"flow": dispatching(Retry(attempts=3))}, handlers={"tool": model})
+        await worker.start()
+        await asked.wait()
+        await worker.cancel()
+        await world.until(EngineStatus.CANCELLED)
+
+        assert [entry.state for entry in await world.history()] == ["started"]
 
 
 class TestPatches(PatchesContract):
