@@ -175,7 +175,7 @@ async def test_c06_a_run_parks_as_often_as_it_asks(new_world: NewWorld, bank: Ba
     run = await world.send()
     for order in orders:
         card = await world.card(run)
-        assert card.arguments == {"order": order}
+        assert card.arguments == {"order": order, "cents": 500}
         await world.approve(card)
         await world.settled(card)
     await world.completed(run)

@@ -5,7 +5,7 @@ from collections.abc import Coroutine
 
 import pytest
 
-from signoff import Actor, Verb, ask
+from signoff import Actor, Verb, ask, tool
 from signoff.domain.audit import AuditKind
 from signoff.domain.call import CallStatus
 from signoff.errors import Forbidden, NotFound
@@ -106,7 +106,7 @@ async def test_c53_what_a_card_shows_hides_nothing(new_world: NewWorld, bank: Ba
     async with browser(world) as client:
         (shown,) = (await client.get("/approvals/mine")).json()
 
-    assert shown["input"] == card.arguments == {"order": order}
+    assert shown["input"] == card.arguments == {"order": order, "cents": 500}
     safe = shown["safeText"]
     assert not any(hidden in safe for hidden in ("\u202e", "\u200d"))
     assert r"A1\u202e1A\u200d" in safe
@@ -129,3 +129,22 @@ async def test_c54_a_card_in_one_thread_stops_no_other(new_world: NewWorld, bank
     assert (await world.call(card)).status is CallStatus.PENDING
     await world.approve(card)
     await world.completed(waiting)
+
+
+async def test_c53_a_card_shows_the_defaults_that_will_run(new_world: NewWorld) -> None:
+    paid: list[int] = []
+
+    @tool(kind="action")
+    async def pay(order: str, cents: int = 500) -> str:
+        """Pay an order."""
+        paid.append(cents)
+        return order
+
+    world = await new_world(pay, script=[ask_for("pay", {"order": "A1"}), "Done."])
+    run = await world.send()
+    card = await world.card(run)
+    await world.approve(card, digest=card.digest)
+    await world.completed(run)
+
+    assert card.arguments == {"order": "A1", "cents": 500}
+    assert paid == [500]

@@ -10,18 +10,30 @@ from io import StringIO
 
 import pytest
 
-from signoff import Actor, Happened, NotHappened, Requirement, ToolContext, Unknown, ask, define_tool
+from signoff import (
+    Actor,
+    DecisionRequest,
+    Happened,
+    NotHappened,
+    Requirement,
+    ToolContext,
+    Unknown,
+    Verb,
+    ask,
+    define_tool,
+)
 from signoff.approvals.requirement import DefaultPolicy
 from signoff.domain.audit import AuditKind
 from signoff.domain.call import Call, CallStatus
 from signoff.domain.jsonvalue import JsonObject
 from signoff.domain.thread import Role, Thread
+from signoff.errors import CardChanged
 from signoff.ports.model import CallResult
 from signoff.ports.policy import ToolView
 from signoff.service.send import Started
 from signoff.testing.outside import Bank, Gate, MailServer
 from signoff.testing.scripted import ask_for, turn
-from signoff.testing.world import Script, World
+from signoff.testing.world import ANA, Script, World
 from tests.cases.conftest import NewWorld
 from tests.cases.desk import Archive, Crash, crashing_refund_tool, desk, mail_tool, refund_tool
 from tests.cases.web import JSON, browser
@@ -82,6 +94,25 @@ async def test_c18_an_action_that_lost_its_process_is_not_run_again_but_shown(
     assert (call.status, call.output) == (CallStatus.COMPLETED, {"receipt": 1})
     assert bank.requests == 1
     assert AuditKind.IN_DOUBT in [entry.kind for entry in await world.audit(card)]
+
+
+async def test_c18_a_repeated_click_on_the_first_card_does_not_run_it_again(
+    durable_world: NewWorld, bank: Bank
+) -> None:
+    """Networks repeat requests: only an answer to the card in doubt, by its digest, runs the action again."""
+    crash = Crash()
+    world = await durable_world(crashing_refund_tool(bank, crash), script=ONE_REFUND)
+    run = await lose_process_after_paying(world, crash)
+    card = await world.card(run)
+
+    for digest in (None, card.digest):
+        with pytest.raises(CardChanged):
+            await world.app.decide(ANA, DecisionRequest(call_id=card.id, verb=Verb.APPROVE, digest=digest))
+
+    assert (await world.call(card)).status is CallStatus.IN_DOUBT
+    assert bank.requests == 1
+    await world.reject(card)
+    await world.completed(run)
 
 
 @pytest.mark.parametrize("again", [True, False])
@@ -230,7 +261,7 @@ async def test_c19_a_stricter_policy_after_a_restart_asks_for_no_call_that_ran(
     await world.restart(after=LEASE, policy=Asks("refund", "send_mail"))
     await world.approve(card)
     asked = await world.card(run)
-    assert asked.arguments == {"order": "A2"}
+    assert asked.arguments == {"order": "A2", "cents": 500}
     await world.approve(asked)
     await world.completed(run)
 

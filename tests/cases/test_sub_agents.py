@@ -9,14 +9,15 @@ import pytest
 from signoff import Agent, Delegate, define_tool
 from signoff.domain.call import CallStatus
 from signoff.domain.run import Run, RunStatus
-from signoff.errors import RunNotActive
+from signoff.errors import ModelError, RunNotActive
 from signoff.ports.engine import EngineLimits
-from signoff.ports.model import CallResult
+from signoff.ports.model import AssistantMessage, CallResult
 from signoff.ports.store import Tx
 from signoff.service.threads import fork_thread
 from signoff.testing.outside import Bank, Gate
 from signoff.testing.scripted import ask_for, turn
 from signoff.testing.world import ANA, Script, World
+from signoff.turn.delivery import DIED_TEXT, STOPPED_TEXT
 from tests.cases.conftest import NewWorld
 from tests.cases.desk import Archive, refund_tool
 
@@ -58,7 +59,7 @@ async def test_c37_the_parents_stream_is_enough_to_decide_a_childs_card(new_worl
 
     shown = (await world.streamed("approval-requested", run)).frame
     (child,) = await children(world, run.run_id)
-    assert (shown["runId"], shown["toolName"], shown["input"]) == (child.id, "refund", {"order": "A1"})
+    assert (shown["runId"], shown["toolName"], shown["input"]) == (child.id, "refund", {"order": "A1", "cents": 500})
     card = await world.card(run)
     assert card.id == shown["id"]
     await world.approve(card)
@@ -308,6 +309,56 @@ async def test_c41_a_detached_agents_calls_name_the_call_that_started_it(new_wor
         ("tool-input-start", start.id),
         ("tool-input-available", start.id),
     ]
+
+
+async def test_c41_a_detached_agent_that_cannot_finish_says_so_in_the_conversation(
+    new_world: NewWorld, bank: Bank
+) -> None:
+    world = await new_world(
+        agents=office(refund_tool(bank), detached=True),
+        script={
+            "Please.": [ask_for("start_clerk", {"task": "Refund A1."}), "Started."],
+            "Refund A1.": [ask_for("refund", {"order": "A1"}), ModelError("the model went away")],
+            "Later.": ["Hm."],
+        },
+    )
+    run = await world.send("Please.")
+    await world.completed(run)
+    await world.approve(await world.card((await children(world, run.run_id))[0].id))
+    clerk = await child_ended(world, run.run_id)
+
+    assert clerk.status is RunStatus.FAILED
+    last = (await world.thread(run)).messages[-1]
+    assert (last.agent_name, last.run_id, last.content) == ("clerk", clerk.id, DIED_TEXT)
+    later = await world.send("Later.", thread=run.thread_id)
+    await world.completed(later)
+    assert DIED_TEXT in [
+        message.text for message in world.prompts[-1].messages if isinstance(message, AssistantMessage)
+    ]
+
+
+async def test_c41_a_detached_agent_that_is_stopped_leaves_what_it_did(new_world: NewWorld, bank: Bank) -> None:
+    archive = Archive()
+    world = await new_world(
+        agents=office(archive.tool, refund_tool(bank), detached=True),
+        script={
+            "Please.": [ask_for("start_clerk", {"task": "Refund A1."}), "Started."],
+            "Refund A1.": [ask_for("get_order", {"order": "A1"}), ask_for("refund", {"order": "A1"})],
+        },
+    )
+    run = await world.send("Please.")
+    await world.completed(run)
+    (clerk,) = await children(world, run.run_id)
+    await world.card(clerk.id)
+    await world.parked(clerk.id)
+
+    await world.cancel(clerk.id)
+    await world.ended(clerk.id)
+
+    view = await world.thread(run)
+    said = [message for message in view.messages if message.run_id == clerk.id]
+    assert [call.name for message in said for call in view.calls.get(message.id, [])] == ["get_order", "refund"]
+    assert said[-1].content == STOPPED_TEXT
 
 
 async def test_c42_a_tool_that_cancels_itself_cancels_nobody_else(new_world: NewWorld) -> None:

@@ -135,7 +135,6 @@ WRONG: list[tuple[type[Body], object, str]] = [
     (bodies.AnswerBody, {"toolCallId": "c", "answers": {"q": ["x"] * 101}}, "answers.q"),
     (bodies.AnswerBody, {"toolCallId": "c", "answers": {str(n): [] for n in range(101)}}, "answers"),
     (bodies.SettleBody, {"toolCallId": "c"}, "output"),
-    (bodies.SettleBody, {"toolCallId": "c", "output": None}, "output"),
     (bodies.BatchBody, {}, "decisions"),
     (bodies.BatchBody, {"decisions": []}, "decisions"),
     (bodies.BatchBody, {"decisions": [{}] * 101}, "decisions"),

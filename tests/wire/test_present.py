@@ -6,7 +6,9 @@ from decimal import Decimal
 
 import pytest
 
+from signoff.agents.agent import Persona
 from signoff.domain.call import Call, CallStatus, ToolKind
+from signoff.domain.jsonvalue import digest
 from signoff.domain.thread import Message, Role, Thread
 from signoff.http import present_catalog
 from signoff.http.present import approval_view, stored_message, thread_detail, thread_summary, tool_result
@@ -227,7 +229,7 @@ def test_a_sub_agents_card_in_an_inbox_names_the_call_that_led_to_it() -> None:
 
 
 def test_a_card_in_an_inbox() -> None:
-    card = pending_call(replace(CALL, in_doubt={"startedAt": NOON_TEXT, "attempt": 1}))
+    card = pending_call(replace(CALL, in_doubt={"startedAt": NOON_TEXT, "attempt": 1, "round": 2}))
 
     assert card == {
         "toolCallId": "c",
@@ -241,8 +243,9 @@ def test_a_card_in_an_inbox() -> None:
         "safeText": "cents = 5",
         "approver": "finance",
         "reason": "over 4 cents",
-        "digest": "d",
-        "inDoubt": {"startedAt": NOON_TEXT, "attempt": 1},
+        # Not the card's own: an answer to the first card must not count for this one.
+        "digest": digest({"card": "d", "round": 2}),
+        "inDoubt": {"startedAt": NOON_TEXT, "attempt": 1, "round": 2},
     }
 
 
@@ -280,7 +283,7 @@ def test_an_agent_in_a_picker() -> None:
     plain = AgentView(
         name="desk", description="", is_default=False, locked_model=None, personas=[], default_persona=None
     )
-    rich = replace(plain, is_default=True, locked_model="m", personas=["calm"], default_persona="calm")
+    rich = replace(plain, is_default=True, locked_model="m", personas=[Persona("calm")], default_persona="calm")
 
     assert present_catalog.agent_summary(plain) == {"name": "desk", "description": ""}
     assert present_catalog.agent_summary(rich) == {

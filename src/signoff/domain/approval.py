@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from signoff.domain.jsonvalue import JsonObject
+from signoff.domain.jsonvalue import Json, JsonObject
 
 REQUESTER = "requester"
 
@@ -72,7 +72,7 @@ class Decision:
     remember: bool = False
     arguments: JsonObject | None = None
     answers: dict[str, list[str]] | None = None
-    output: JsonObject | None = None
+    output: Json = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from signoff.domain.jsonvalue import Json, JsonObject
+from signoff.domain.jsonvalue import Json, JsonObject, digest
 
 
 class ToolKind(StrEnum):
@@ -110,6 +110,16 @@ class Call:
     def is_open(self) -> bool:
         """Whether a person is being asked."""
         return self.status in OPEN
+
+    @property
+    def shown_digest(self) -> str | None:
+        """What a decision about the card echoes.
+
+        For an action in doubt it covers the round too: a repeated click on the first card must not run it again.
+        """
+        if self.in_doubt is None or self.digest is None:
+            return self.digest
+        return digest({"card": self.digest, "round": self.in_doubt.get("round", 1)})
 
     @property
     def final_arguments(self) -> Json:

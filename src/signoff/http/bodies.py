@@ -88,7 +88,7 @@ class SkipBody(DecisionBody):
 class SettleBody(DecisionBody):
     """`POST /tool-call/settle`: an action in doubt has happened, and this is its output."""
 
-    output: Object
+    output: Annotated[JsonValue, WithJsonSchema({})]
     reason: Annotated[str, StringConstraints(max_length=REASON_CHARS_MAX)] | None = None
 
 

@@ -237,8 +237,8 @@ def approval_view(call: Call, *, votes: int = 0) -> ApprovalView | None:
         view["confirmation"] = call.confirmation
     if call.target is not None:
         view["target"] = call.target
-    if call.digest is not None:
-        view["digest"] = call.digest
+    if call.shown_digest is not None:
+        view["digest"] = call.shown_digest
     if call.quorum > 1 and status == "pending":
         view["quorum"] = QuorumView(needed=call.quorum, have=votes)
     if call.in_doubt is not None:

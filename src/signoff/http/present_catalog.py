@@ -111,7 +111,7 @@ def agent_summary(agent: AgentView) -> AgentSummary:
     if agent.locked_model is not None:
         view["lockedModel"] = agent.locked_model
     if agent.personas:
-        view["personas"] = list(agent.personas)
+        view["personas"] = [persona.name for persona in agent.personas]
     if agent.default_persona is not None:
         view["defaultPersona"] = agent.default_persona
     return view

@@ -99,8 +99,8 @@ def pending_call(call: Call, *, votes: int = 0) -> PendingCall:
         card["confirmation"] = call.confirmation
     if call.target is not None:
         card["target"] = call.target
-    if call.digest is not None:
-        card["digest"] = call.digest
+    if call.shown_digest is not None:
+        card["digest"] = call.shown_digest
     if call.quorum > 1:
         card["quorum"] = QuorumView(needed=call.quorum, have=votes)
     if call.in_doubt is not None:

@@ -28,8 +28,8 @@ def add_thread_routes(router: APIRouter, door: Door) -> None:
     @router.get("/threads/personas/catalog", responses=responses(ok=list[Persona]))
     async def list_personas(_actor: Actor = Depends(door.caller)) -> Response:
         """Every persona that some agent has."""
-        names = dict.fromkeys(name for agent in list_agents(deps) for name in agent.personas)
-        return reply([Persona(id=name, label=name) for name in names])
+        labels = {persona.name: persona.label for agent in list_agents(deps) for persona in agent.personas}
+        return reply([Persona(id=name, label=label or name) for name, label in labels.items()])
 
     @router.get("/threads/{thread_id}", responses=responses(403, 404, ok=ThreadDetail))
     async def get_thread(thread_id: ThreadId, actor: Actor = Depends(door.caller)) -> Response:
@@ -79,13 +79,13 @@ def add_thread_routes(router: APIRouter, door: Door) -> None:
     @router.get("/threads/{thread_id}/action-proposals", responses=responses(403, 404))
     async def list_action_proposals(thread_id: ThreadId, actor: Actor = Depends(door.caller)) -> Response:
         """None: proposals are not offered, and clients ask after each turn."""
-        await threads.get_thread(deps, actor, thread_id)
+        await threads.check_thread(deps, actor, thread_id)
         return reply([])
 
     @router.get("/threads/{thread_id}/queue", responses=responses(403, 404))
     async def get_queue(thread_id: ThreadId, actor: Actor = Depends(door.caller)) -> Response:
         """Nothing: a message to a busy conversation is refused, not queued."""
-        await threads.get_thread(deps, actor, thread_id)
+        await threads.check_thread(deps, actor, thread_id)
         return reply({"items": [], "paused": None})
 
 

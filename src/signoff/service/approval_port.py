@@ -16,10 +16,16 @@ class ApprovalPort:
         self._deps = deps
 
     async def approve(
-        self, call_id: str, *, executed_by_ref: str, remember: bool = False, decided_via: str = "console"
+        self,
+        call_id: str,
+        *,
+        executed_by_ref: str,
+        remember: bool = False,
+        decided_via: str = "console",
+        digest: str | None = None,
     ) -> Decided:
-        """Approve the card. Raises as `service.decide.decide`, never `Forbidden` for lack of a role."""
-        request = DecisionRequest(call_id=call_id, verb=Verb.APPROVE, remember=remember, via=decided_via)
+        """Approve the card; `digest` is what it showed. Raises as `decide`, never `Forbidden` for lack of a role."""
+        request = DecisionRequest(call_id=call_id, verb=Verb.APPROVE, remember=remember, via=decided_via, digest=digest)
         return await self._decide(request, executed_by_ref)
 
     async def reject(

@@ -67,7 +67,7 @@ class DecisionRequest:
     arguments: JsonObject | None = None
     digest: str | None = None
     answers: dict[str, list[str]] | None = None
-    output: JsonObject | None = None
+    output: Json = None
     link: LinkUse | None = None
 
 
@@ -95,7 +95,7 @@ async def decide(deps: Deps, actor: Actor, request: DecisionRequest, *, by_port:
         AlreadyDecided: another answer stands.
         Expired: at or after the deadline.
         RunNotActive: the asking run has ended.
-        CardChanged: `digest` is not the card's.
+        CardChanged: `digest` is not the card's; or it is missing where an action in doubt would run again.
         LinkSpent: the link was used.
     """
     _check(deps, request)
@@ -193,8 +193,11 @@ def _refusal(tx: Tx, call: Call, actor: Actor, request: DecisionRequest, now: da
         case _:
             pass
     stale = request.link is not None and request.link.round != doubt_round(call)
-    if stale or (request.digest is not None and request.digest != call.digest):
-        return CardChanged(call.id, call.digest)
+    if stale or (request.digest is not None and request.digest != call.shown_digest):
+        return CardChanged(call.id, call.shown_digest)
+    if request.verb is Verb.APPROVE and call.status is CallStatus.IN_DOUBT and request.digest is None:
+        # A click on the first card that is repeated, by a person or by a network, must not run the action again.
+        return CardChanged(call.id, call.shown_digest)
     if request.verb is Verb.APPROVE and not call.may_requester and actor.id == call.actor_id:
         return Forbidden("whoever asked for this cannot approve it")
     return None

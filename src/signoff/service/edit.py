@@ -65,11 +65,12 @@ async def check_edit(deps: Deps, decider: Actor, call: Call, arguments: JsonObje
                     raise InvalidInput(f"arguments: {reason}", field="arguments")
                 case Ready() | Done():
                     pass
-            changed = replace(call, arguments=bound.arguments)
+            shown = bound.complete()
+            changed = replace(call, arguments=shown)
             requirement = await resolve_requirement(deps.policy, changed, tool, turn.actor, thread)
             _require_approver(deps, decider, changed, requirement, by_port=by_port)
-            what = digest_of(tool=tool.name, schema_version=tool.schema_version, arguments=bound.arguments)
-            return Edited(arguments=bound.arguments, digest=what, diff=_diff(call.arguments, bound.arguments))
+            what = digest_of(tool=tool.name, schema_version=tool.schema_version, arguments=shown)
+            return Edited(arguments=shown, digest=what, diff=_diff(call.arguments, shown))
 
 
 def _require_approver(deps: Deps, decider: Actor, call: Call, requirement: Requirement, *, by_port: bool) -> None:

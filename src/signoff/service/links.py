@@ -102,8 +102,8 @@ async def show(deps: Deps, token: str) -> Shown:
         _check(deps, tx, link.actor, call)
         if deps.clock.now() >= link.expires_at:
             raise LinkSpent(f"this link was good until {link.expires_at.isoformat(timespec='minutes')}")
-        if call.digest != link.digest or doubt_round(call) != link.round:
-            raise CardChanged(call.id, call.digest)
+        if call.shown_digest != link.digest or doubt_round(call) != link.round:
+            raise CardChanged(call.id, call.shown_digest)
         return Shown(link=link, call=call, votes=len(tx.votes_of(call.id)))
 
     return await deps.store.read(look)
@@ -146,7 +146,7 @@ def _link(deps: Deps, links: DecisionLinks, tx: Tx, actor: Actor, call_id: str, 
     return Link(
         id=link_id,
         call_id=call.id,
-        digest=call.digest,
+        digest=call.shown_digest,
         round=doubt_round(call),
         actor=actor,
         expires_at=until if call.expires_at is None else min(until, call.expires_at),

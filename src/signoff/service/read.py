@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 
-from signoff.agents.agent import Agent
+from signoff.agents.agent import Agent, Persona
 from signoff.domain.actor import Actor
 from signoff.domain.call import Call, ToolKind
 from signoff.domain.jsonvalue import JsonObject
@@ -25,7 +25,7 @@ class AgentView:
     description: str
     is_default: bool
     locked_model: str | None
-    personas: Sequence[str]
+    personas: Sequence[Persona]
     default_persona: str | None
 
 
@@ -56,7 +56,7 @@ def list_agents(deps: Deps) -> list[AgentView]:
             description=agent.description,
             is_default=agent is deps.agents.default,
             locked_model=None,
-            personas=[persona.name for persona in agent.personas],
+            personas=agent.personas,
             default_persona=agent.default_persona,
         )
         for agent in deps.agents

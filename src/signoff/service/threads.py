@@ -67,6 +67,11 @@ def _nested(tx: Tx, call: Call) -> list[Call]:
     return [nested for nested in tx.calls_of_run(call.child_run_id) if nested.thread_id != call.thread_id]
 
 
+async def check_thread(deps: Deps, actor: Actor, thread_id: str) -> None:
+    """Whether the thread is there and the actor's own. Raises `NotFound`, `Forbidden`."""
+    await deps.store.read(lambda tx: owned_thread(tx, actor, thread_id))
+
+
 async def change_thread(deps: Deps, actor: Actor, thread_id: str, changes: ThreadChanges) -> None:
     """Title (1-200 characters), default agent, model, persona. Raises `InvalidInput`, `NotFound`, `Forbidden`."""
 

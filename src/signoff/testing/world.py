@@ -242,7 +242,8 @@ class World:
             reason=reason,
             remember=remember,
             arguments=arguments,
-            digest=digest,
+            # Whoever looks at an action in doubt says which one they looked at.
+            digest=card.shown_digest if digest is None and card.in_doubt is not None else digest,
             answers=answers,
             output=output,
         )

@@ -15,12 +15,14 @@ from pydantic.errors import PydanticUserError
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaWarningKind
 
+from signoff.domain.jsonable import jsonable
 from signoff.domain.jsonvalue import Json, JsonObject, as_object, encode
 from signoff.domain.validation import explain
-from signoff.errors import ConfigurationError
+from signoff.errors import ConfigurationError, NotJson, TooLarge
 from signoff.tools.arguments import InvalidArguments, parse_arguments
 from signoff.tools.context import ToolContext
 
+_DEFAULT_BYTES_MAX = 64 * 1024
 _CONFIG = ConfigDict(extra="forbid", validate_default=False)
 _SECTION = re.compile(r"^(args|arguments|parameters|returns|yields|raises|examples?|notes?):\s*$", re.IGNORECASE)
 _DOCUMENTED = re.compile(r"^(\w+)\s*(?:\([^)]*\))?:\s*(.*)$")
@@ -60,6 +62,20 @@ class Signature:
             raise InvalidArguments("the arguments could not be checked") from error
         return {name: getattr(validated, _field(index)) for index, name in enumerate(self.names)}
 
+    def complete(self, arguments: JsonObject) -> JsonObject:
+        """Valid arguments with the defaults filled in; a default that JSON cannot say is left out."""
+        defaults: JsonObject = {}
+        for index, name in enumerate(self.names):
+            info = self.model.model_fields[_field(index)]
+            if name in arguments or info.is_required():
+                continue
+            try:
+                value = jsonable(info.get_default(call_default_factory=True), what=name, bytes_max=_DEFAULT_BYTES_MAX)
+            except (NotJson, TooLarge):
+                continue
+            defaults[name] = value
+        return {**arguments, **defaults}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bound:
@@ -67,6 +83,10 @@ class Bound:
 
     arguments: JsonObject
     signature: Signature
+
+    def complete(self) -> JsonObject:
+        """The arguments with the defaults filled in: what will run, to be shown before it does."""
+        return self.signature.complete(self.arguments)
 
     def values(self) -> dict[str, object]:
         """Fresh Python values: what a hook does to its own cannot change what another function gets."""

@@ -7,6 +7,7 @@ from signoff.domain.audit import AuditKind
 from signoff.domain.call import Call
 from signoff.domain.frame import Frame, instant, without_none
 from signoff.domain.jsonvalue import Json, JsonObject, digest
+from signoff.domain.safetext import safe_text
 from signoff.ports.events import EventName
 from signoff.ports.store import Tx
 from signoff.turn.deps import TurnDeps
@@ -47,11 +48,12 @@ def approval_requested(call: Call, *, votes: int = 0) -> Frame:
         target=call.target,
         runId=call.run_id,
         toolName=call.name,
-        digest=call.digest,
+        digest=call.shown_digest,
         inDoubt=call.in_doubt,
         quorum={"needed": call.quorum, "have": votes} if call.quorum > 1 else None,
     )
     card["input"] = call.final_arguments
+    card["safeText"] = safe_text(call.final_arguments)
     return card
 
 

@@ -140,12 +140,14 @@ async def plan(deps: TurnDeps, turn: TurnInput, asked: RequestedCall) -> Plan:
         case Refused(text=text):
             return _refused(draft, text)
         case Admitted(tool=tool, bound=bound):
+            # A card shows what will run: defaults the model left out are part of that.
+            shown = bound.complete() if tool.kind is ToolKind.ACTION else bound.arguments
             draft = replace(
                 draft,
                 kind=tool.kind,
-                arguments=bound.arguments,
+                arguments=shown,
                 schema_version=tool.schema_version,
-                digest=card.digest_of(tool=tool.name, schema_version=tool.schema_version, arguments=bound.arguments),
+                digest=card.digest_of(tool=tool.name, schema_version=tool.schema_version, arguments=shown),
             )
             match tool.kind:
                 case ToolKind.READ:
