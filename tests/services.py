@@ -8,6 +8,7 @@ import contextlib
 import os
 import pwd
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
@@ -86,6 +87,84 @@ def _redis_answers(port: int) -> bool:
 
 
 def _start_postgres() -> str | None:
+    server = _new_postgres()
+    return None if server is None else _for_this_session(server)
+
+
+def _start_redis() -> str | None:
+    server = _new_redis()
+    return None if server is None else _for_this_session(server)
+
+
+def _for_this_session(server: "Server") -> str:
+    atexit.register(server.remove)
+    server.start()
+    return server.url
+
+
+@contextlib.contextmanager
+def own_postgres() -> Iterator["Server"]:
+    """A PostgreSQL server that a test may stop; skips the test if none is installed."""
+    yield from _own(_new_postgres() or pytest.skip("no PostgreSQL server to start: install one"))
+
+
+@contextlib.contextmanager
+def own_redis() -> Iterator["Server"]:
+    """A Redis server that a test may stop; skips the test if none is installed."""
+    yield from _own(_new_redis() or pytest.skip("no Redis server to start: install redis-server"))
+
+
+def _own(server: "Server") -> Iterator["Server"]:
+    try:
+        server.start()
+        yield server
+    finally:
+        server.remove()
+
+
+class Server:
+    """A server process in a directory of its own. Address and data stay when it is started again."""
+
+    def __init__(
+        self, url: str, command: Sequence[str], *, home: Path, user: str | None, answers: Callable[[], bool]
+    ) -> None:
+        self.url = url
+        self._command = command
+        self._home = home
+        self._user = user
+        self._answers = answers
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Returns once it answers. Blocks."""
+        with (self._home / "log").open("ab") as log:
+            self._process = subprocess.Popen(self._command, user=self._user, cwd=self._home, stdout=log, stderr=log)
+        give_up_at = time.monotonic() + _START_S
+        while not self._answers():
+            if self._process.poll() is not None or time.monotonic() > give_up_at:
+                raise RuntimeError(f"{self._command[0]} did not start: {(self._home / 'log').read_text()}")
+            time.sleep(0.05)  # another program's start can only be polled
+
+    def send(self, number: int) -> None:
+        """Send a signal, as `SIGSTOP`."""
+        assert self._process is not None
+        self._process.send_signal(number)
+
+    def stop(self, number: int = signal.SIGTERM) -> None:
+        """End it by this signal. Blocks."""
+        if self._process is not None:
+            self._process.send_signal(number)
+            self._process.send_signal(signal.SIGCONT)
+            self._process.wait()
+            self._process = None
+
+    def remove(self) -> None:
+        """End it, and delete its data. Blocks."""
+        self.stop(signal.SIGINT)
+        shutil.rmtree(self._home, ignore_errors=True)
+
+
+def _new_postgres() -> Server | None:
     installed = [str(directory) for directory in sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)]
     search = os.pathsep.join([*installed, os.environ.get("PATH", "")])
     initdb, server = shutil.which("initdb", path=search), shutil.which("postgres", path=search)
@@ -107,36 +186,17 @@ def _start_postgres() -> str | None:
     )
     arguments = ["-D", data, "-k", str(home), "-p", str(port), "-h", "127.0.0.1"]
     url = f"postgresql://postgres@127.0.0.1:{port}/postgres"
-    _start([server, *arguments], home=home, user=user, answers=lambda: _postgres_answers(url))
-    return url
+    return Server(url, [server, *arguments], home=home, user=user, answers=lambda: _postgres_answers(url))
 
 
-def _start_redis() -> str | None:
+def _new_redis() -> Server | None:
     server = shutil.which("redis-server")
     if server is None:
         return None
     home, port = Path(tempfile.mkdtemp(prefix="signoff-redis-")), _free_port()
     arguments = ["--port", str(port), "--bind", "127.0.0.1", "--dir", str(home), "--save", ""]
-    _start([server, *arguments], home=home, user=None, answers=lambda: _redis_answers(port))
-    return f"redis://127.0.0.1:{port}"
-
-
-def _start(command: Sequence[str], *, home: Path, user: str | None, answers: Callable[[], bool]) -> None:
-    """Start a server that ends, and whose directory goes, with this process; returns once it answers."""
-    with (home / "log").open("wb") as log:
-        process = subprocess.Popen(command, user=user, cwd=home, stdout=log, stderr=log)
-
-    def stop() -> None:
-        process.terminate()
-        process.wait()
-        shutil.rmtree(home, ignore_errors=True)
-
-    atexit.register(stop)
-    give_up_at = time.monotonic() + _START_S
-    while not answers():
-        if process.poll() is not None or time.monotonic() > give_up_at:
-            raise RuntimeError(f"{command[0]} did not start: {(home / 'log').read_text()}")
-        time.sleep(0.05)  # another program's start can only be polled
+    url = f"redis://127.0.0.1:{port}"
+    return Server(url, [server, *arguments], home=home, user=None, answers=lambda: _redis_answers(port))
 
 
 def _exists(user: str) -> bool:

@@ -1,5 +1,7 @@
 """The composition root: the one place where adapters meet ports."""
 
+import logging
+import os
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import timedelta
@@ -8,6 +10,7 @@ from typing import TYPE_CHECKING, Literal, assert_never
 from fastapi import APIRouter
 
 from signoff.adapters.models.providers import PydanticAiCatalog
+from signoff.adapters.sinks.database import DatabaseSink
 from signoff.adapters.stores.memory import MemoryStore
 from signoff.adapters.stores.sql import SqlStore
 from signoff.adapters.system import SystemClock, SystemIds
@@ -23,13 +26,14 @@ from signoff.http.identity import ActorResolver
 from signoff.http.native import build_router
 from signoff.ports.clock import Clock
 from signoff.ports.engine import Engine, EngineLimits
-from signoff.ports.events import Subscriber
+from signoff.ports.events import EventName, Subscriber
 from signoff.ports.ids import Ids
 from signoff.ports.model import Model, ModelCatalog
 from signoff.ports.notifier import Notification, Notifier
 from signoff.ports.policy import ApprovalPolicy
 from signoff.ports.quota import Quota
 from signoff.ports.runner import Runner
+from signoff.ports.sink import Sink
 from signoff.ports.store import Store
 from signoff.runners.durable import DurableRunner
 from signoff.runners.fallback import FallbackRunner
@@ -44,6 +48,8 @@ from signoff.turn.events import Events
 
 if TYPE_CHECKING:
     from signoff.adapters.engine.dbos import DbosEngine
+
+_log = logging.getLogger("signoff.app")
 
 MEMORY = "memory://"
 
@@ -74,6 +80,8 @@ class Signoff:
         serve: whether runs are driven here, or the worker groups to serve here ("runs", "llm", "tool"; with "dbos"
             only). False: this process only starts, signals and shows them; another one drives.
         engine_limits: bounds and patience of the durable engine.
+        sink: how frames reach the readers of streams: "database" wakes them to read it, in all processes that
+            share it; a `RedisSink` (`signoff[redis]`) carries the frames to many readers on many replicas.
         migrate: bring the database's schema up to date on start.
         subscribers: called with every diagnostics event.
         clock, ids: for tests.
@@ -103,6 +111,7 @@ class Signoff:
         engine: Literal["embedded", "dbos"] = "embedded",
         serve: bool | Collection[str] = True,
         engine_limits: EngineLimits | None = None,
+        sink: Literal["database"] | Sink = "database",
         migrate: bool = True,
         subscribers: Iterable[Subscriber] = (),
         clock: Clock | None = None,
@@ -133,7 +142,15 @@ class Signoff:
             url = database if isinstance(database, str) else None
             self.engine = self._engine(engine, url=url, serve=serve, limits=engine_limits)
         self.runner = self._runner(turn, strict=durable == "strict", drive=bool(serve))
-        self.deps = Deps(turn=turn, runner=self.runner, limits=limits or Limits(), inbox_role=inbox_role, links=links)
+        self.sink = DatabaseSink(shared=not isinstance(self.store, MemoryStore)) if sink == "database" else sink
+        self.deps = Deps(
+            turn=turn,
+            runner=self.runner,
+            sink=self.sink,
+            limits=limits or Limits(),
+            inbox_role=inbox_role,
+            links=links,
+        )
         self._delivery = self._outbox_delivery(notifiers) if notifiers else None
         self.approvals = ApprovalPort(self.deps)
 
@@ -149,8 +166,11 @@ class Signoff:
         self._check_models()
         await self.store.open()
         try:
+            await self.sink.open(self.store, self.events)
+            self._check_sink()
             await self.runner.open()
         except BaseException:
+            await self.sink.close()
             await self.store.close()
             raise
         if self._delivery is not None:
@@ -161,6 +181,7 @@ class Signoff:
         await self.runner.close()
         if self._delivery is not None:
             await self._delivery.close()
+        await self.sink.close()
         await self.store.close()
         await self.deps.models.aclose()
 
@@ -253,6 +274,17 @@ class Signoff:
                 except ConfigurationError as error:
                     raise ConfigurationError(f"agent {agent.name!r}: {error}") from error
 
+    def _check_sink(self) -> None:
+        """A stream that other replicas cannot serve is told of at the start, not by a user who sees nothing."""
+        if self.sink.shared or not (self._worker is not None or _replicas() > 1):
+            return
+        _log.warning(
+            "THERE ARE SEVERAL PROCESSES, AND THE SINK (%s) SERVES ONLY ONE: a reader sees nothing of a run that is "
+            "driven elsewhere. Use database='postgresql://…' or a RedisSink.",
+            type(self.sink).__name__,
+        )
+        self.events.emit(EventName.SINK_IN_PROCESS, sink=type(self.sink).__name__)
+
     # --- wiring ---------------------------------------------------------------------------------------------
 
     def _store(self, database: str | Store, *, migrate: bool) -> Store:
@@ -311,6 +343,12 @@ class Signoff:
             return inline
         durable = DurableRunner(turn, self.engine, drive=drive)
         return FallbackRunner(durable, inline, strict=strict, events=self.events)
+
+
+def _replicas() -> int:
+    """How many web processes there are, as uvicorn, gunicorn and most platforms are told it."""
+    declared = os.environ.get("WEB_CONCURRENCY", "")
+    return int(declared) if declared.isdecimal() else 1
 
 
 def _dbos_engine() -> "type[DbosEngine]":

@@ -26,6 +26,9 @@ class EventName(StrEnum):
     RUN_FINISHED = "run.finished"
     ENGINE_FALLBACK = "engine.fallback"
     RUN_SET_ASIDE = "run.set_aside"
+    SINK_IN_PROCESS = "sink.in_process"
+    SINK_LOST = "sink.lost"
+    SINK_RESTORED = "sink.restored"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

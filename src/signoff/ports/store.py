@@ -142,6 +142,16 @@ class OutboxEntry:
     notifier: str | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Emission:
+    """What one `Tx.emit` or `Tx.withdraw` put on a stream: its numbers, and its frames; None if it withdrew some."""
+
+    stream_id: str
+    first_seq: int
+    last_seq: int
+    frames: Sequence[Frame] | None
+
+
 class Tx(Protocol):
     """One transaction. Reads see this transaction's own writes. Never keep it, never use it across an await.
 
@@ -448,5 +458,12 @@ class Store(Protocol):
         """Call `wake` in the event loop after each commit that emitted frames on `stream_id`, wherever it happened.
 
         Returns a function that ends the subscription. Wake-ups may come together or without cause.
+        """
+        ...
+
+    def carry(self, take: Callable[[Sequence[Emission]], None]) -> Callable[[], None]:
+        """Hand to `take`, in the event loop, what each commit made here has emitted, before its readers are woken.
+
+        Commits that ran side by side may come in another order than their numbers. Returns what ends it.
         """
         ...

@@ -10,6 +10,7 @@ from signoff.ports.model import ModelCatalog
 from signoff.ports.policy import ApprovalPolicy
 from signoff.ports.quota import Quota
 from signoff.ports.runner import Runner
+from signoff.ports.sink import Sink
 from signoff.ports.store import Store
 from signoff.turn.deps import TurnDeps
 from signoff.turn.events import Events
@@ -36,6 +37,7 @@ class Deps:
 
     turn: TurnDeps
     runner: Runner
+    sink: Sink
     limits: Limits = field(default_factory=Limits)
     inbox_role: str | None = None
     links: DecisionLinks | None = None

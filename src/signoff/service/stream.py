@@ -1,7 +1,6 @@
 """Read a run's live stream."""
 
-import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from functools import partial
 
@@ -9,7 +8,8 @@ from signoff.domain.actor import Actor
 from signoff.domain.frame import DONE, ERROR, NumberedFrame, done
 from signoff.domain.run import Run
 from signoff.errors import NotFound, StreamReset
-from signoff.ports.store import Tx
+from signoff.ports.sink import Sink
+from signoff.ports.store import Store, Tx
 from signoff.service.deps import Deps
 from signoff.service.owned import owned_run
 
@@ -22,7 +22,7 @@ class Attached:
 
     run_id: str
     thread_id: str
-    frames: AsyncIterator[NumberedFrame]
+    frames: AsyncGenerator[NumberedFrame, None]
 
 
 async def attach(deps: Deps, actor: Actor, run_id: str, *, after: int = 0, even_ended: bool = False) -> Attached:
@@ -44,41 +44,66 @@ async def attach(deps: Deps, actor: Actor, run_id: str, *, after: int = 0, even_
         return run
 
     run = await deps.store.read(look)
-    return Attached(run_id=run.id, thread_id=run.thread_id, frames=_follow(deps, run, after))
+    frames = follow(deps.store, deps.sink, run, after=after)
+    return Attached(run_id=run.id, thread_id=run.thread_id, frames=frames)
 
 
-async def _follow(deps: Deps, run: Run, after: int) -> AsyncIterator[NumberedFrame]:
-    """Read what is there, then wait to be woken: no reader polls, and a slow one keeps nobody waiting.
+async def follow(store: Store, sink: Sink, run: Run, *, after: int) -> AsyncGenerator[NumberedFrame, None]:
+    """Frames above `after`: what is there, then what the sink carries. Nobody polls, and a slow reader slows nobody.
 
-    Ends without a terminal frame when the reader has seen frames that were withdrawn since: it attaches afresh.
+    Ends without a terminal frame when the reader has seen frames that were withdrawn since, or the run was pruned:
+    it attaches afresh.
     """
-    woken = asyncio.Event()
-    unsubscribe = deps.store.subscribe(run.stream_id, woken.set)
-    cursor = after
+    follower = sink.follow(run.stream_id)
     try:
         while True:
-            woken.clear()
             try:
-                page, ended = await deps.store.read(partial(_page, run=run, after=cursor))
+                found = await store.read(partial(_look, run=run, after=after))
             except StreamReset:
                 return
-            for numbered in page:
-                cursor = numbered.seq
+            for numbered in found.frames:
                 yield numbered
-                if numbered.frame["kind"] in (DONE, ERROR):
+                if _is_end(numbered):
                     return
-            if page:
-                continue
-            if ended:
-                # The frames of a run that ended long ago are pruned; its reader still needs an end.
-                yield NumberedFrame(seq=cursor + 1, frame=done())
+            after = max(after, found.position)
+            if found.ended:
+                # A sub-agent's run has no end of its own on its parent's stream; its reader still needs one.
+                yield NumberedFrame(seq=after + 1, frame=done())
                 return
-            await woken.wait()
+            while found.is_all and (carried := await follower.behind(after)):
+                for numbered in carried:
+                    yield numbered
+                    if _is_end(numbered):
+                        return
+                after = carried[-1].seq
     finally:
-        unsubscribe()
+        follower.close()
 
 
-def _page(tx: Tx, *, run: Run, after: int) -> tuple[list[NumberedFrame], bool]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Found:
+    """A page of a stream. `is_all`: there was nothing behind it, `position` is the stream's last number then.
+
+    `ended`: nothing will follow, and the page has no terminal frame.
+    """
+
+    frames: list[NumberedFrame]
+    position: int
+    is_all: bool
+    ended: bool = False
+
+
+def _look(tx: Tx, *, run: Run, after: int) -> _Found:
     page = tx.frames(run.stream_id, after=after, limit=PAGE)
-    row = None if page else tx.run(run.id)
-    return page, row is not None and row.status.is_terminal
+    if len(page) == PAGE:
+        return _Found(frames=page, position=page[-1].seq, is_all=False)
+    row = tx.run(run.id)
+    if row is None:  # pruned, and its frames with it
+        raise StreamReset(run.stream_id)
+    # Emitting nothing tells the last number, which belongs to no frame after a withdrawal.
+    last = tx.emit(run.stream_id, [])
+    return _Found(frames=page, position=last, is_all=True, ended=row.status.is_terminal)
+
+
+def _is_end(numbered: NumberedFrame) -> bool:
+    return numbered.frame["kind"] in (DONE, ERROR)

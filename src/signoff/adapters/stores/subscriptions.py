@@ -1,7 +1,9 @@
-"""Who wants to be woken when a stream has new frames. Shared by all stores."""
+"""Who wants to hear of new frames, and who carries them further. Shared by all stores."""
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+
+from signoff.ports.store import Emission
 
 logger = logging.getLogger(__name__)
 
@@ -11,6 +13,7 @@ class Subscriptions:
 
     def __init__(self) -> None:
         self._by_stream: dict[str, dict[object, Callable[[], None]]] = {}
+        self._carriers: dict[object, Callable[[Sequence[Emission]], None]] = {}
 
     def __bool__(self) -> bool:
         return bool(self._by_stream)
@@ -26,6 +29,27 @@ class Subscriptions:
                 del self._by_stream[stream_id]
 
         return end
+
+    def carry(self, take: Callable[[Sequence[Emission]], None]) -> Callable[[], None]:
+        """Hand whatever is told to `take` first; returns what ends that."""
+        token = object()
+        self._carriers[token] = take
+
+        def end() -> None:
+            self._carriers.pop(token, None)
+
+        return end
+
+    def tell(self, emitted: Sequence[Emission]) -> None:
+        """These were committed here."""
+        if not emitted:
+            return
+        for take in list(self._carriers.values()):
+            try:
+                take(emitted)
+            except Exception:
+                logger.exception("carrying frames further failed")
+        self.wake({emission.stream_id for emission in emitted})
 
     def wake(self, stream_ids: Iterable[str] | None) -> None:
         """Call back those who wait for these streams; None: all."""

@@ -2,12 +2,13 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from signoff.adapters.stores.memory.tables import Tables
 from signoff.adapters.stores.memory.tx import MemoryTx
 from signoff.adapters.stores.subscriptions import Subscriptions
+from signoff.ports.store import Emission
 
 T = TypeVar("T")
 
@@ -73,6 +74,10 @@ class MemoryStore:
         """See `ports.store.Store`."""
         return self._subscriptions.add(stream_id, wake)
 
+    def carry(self, take: Callable[[Sequence[Emission]], None]) -> Callable[[], None]:
+        """See `ports.store.Store`."""
+        return self._subscriptions.carry(take)
+
     def _running(self) -> asyncio.AbstractEventLoop:
         if self._loop is None:
             raise RuntimeError("the store is not open")
@@ -84,4 +89,4 @@ class MemoryStore:
                 callback()
             except Exception:
                 logger.exception("a callback after the commit of %r failed", label)
-        self._subscriptions.wake(tx.emitted)
+        self._subscriptions.tell(tx.emitted)

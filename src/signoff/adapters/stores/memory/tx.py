@@ -21,6 +21,7 @@ from signoff.ports.store import (
     CardFilter,
     CardOrder,
     CardPage,
+    Emission,
     IdempotencyRecord,
     OutboxEntry,
     RunChanges,
@@ -30,12 +31,12 @@ from signoff.ports.store import (
 
 
 class MemoryTx:
-    """One transaction. `undo` takes it back; `emitted` are the streams whose readers to wake after it."""
+    """One transaction. `undo` takes it back; `emitted` is what readers hear of after it."""
 
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
         self.undo = Undo()
-        self.emitted: set[str] = set()
+        self.emitted: list[Emission] = []
         self.callbacks: list[Callable[[], None]] = []
 
     def on_commit(self, callback: Callable[[], None]) -> None:
@@ -375,8 +376,9 @@ class MemoryTx:
         for seq, frame in enumerate(frames, last_seq + 1):
             self.undo.put(self._tables.frames, (stream_id, seq), _copy(frame))
         self.undo.put(self._tables.streams, stream_id, last_seq + len(frames))
-        self.emitted.add(stream_id)
-        return last_seq + len(frames)
+        first_seq, last_seq = last_seq + 1, last_seq + len(frames)
+        self.emitted.append(Emission(stream_id=stream_id, first_seq=first_seq, last_seq=last_seq, frames=frames))
+        return last_seq
 
     def withdraw(self, stream_id: str, *, from_seq: int) -> None:
         numbers = [seq for seq, _ in self._frames_after(stream_id, from_seq - 1)]
@@ -388,7 +390,7 @@ class MemoryTx:
         seq = self._tables.streams[stream_id] + 1
         self.undo.put(self._tables.streams, stream_id, seq)
         self.undo.put(self._tables.withdrawals, (stream_id, seq), numbers[0])
-        self.emitted.add(stream_id)
+        self.emitted.append(Emission(stream_id=stream_id, first_seq=seq, last_seq=seq, frames=None))
 
     def frames(self, stream_id: str, *, after: int, limit: int) -> list[NumberedFrame]:
         for (stream, seq), from_seq in self._tables.withdrawals.items():

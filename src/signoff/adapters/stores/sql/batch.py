@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from sqlalchemy import Connection
@@ -10,6 +10,7 @@ from sqlalchemy.exc import DBAPIError
 
 from signoff.adapters.stores.sql.statement import execute
 from signoff.adapters.stores.sql.tx import SqlTx
+from signoff.ports.store import Emission
 
 _SAVEPOINT = "SAVEPOINT member"
 _RELEASE = "RELEASE SAVEPOINT member"
@@ -84,11 +85,16 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
-    """A batch that is over, for the event loop to hear of. `emitted`: streams whose readers wake up."""
+    """A batch that is over, for the event loop to hear of. `emitted`: what readers of streams hear of."""
 
     outcomes: Sequence[Outcome]
     callbacks: Sequence[Callable[[], None]] = ()
-    emitted: frozenset[str] = field(default_factory=frozenset)
+    emitted: Sequence[Emission] = ()
+
+    @property
+    def streams(self) -> frozenset[str]:
+        """The streams whose readers wake up."""
+        return frozenset(emission.stream_id for emission in self.emitted)
 
 
 class Dialect(Protocol):
@@ -98,8 +104,8 @@ class Dialect(Protocol):
         """Begin to write."""
         ...
 
-    def before_commit(self, connection: Connection, emitted: frozenset[str]) -> None:
-        """The last statement: tell readers in other processes, if the database can."""
+    def before_commit(self, connection: Connection, streams: frozenset[str]) -> None:
+        """The last statement: tell readers of `streams` in other processes, if the database can."""
         ...
 
     def commit(self, connection: Connection) -> None:
@@ -129,9 +135,9 @@ def run_batch(connection: Connection, jobs: Sequence[Job], dialect: Dialect, lif
         ended = Ended(
             outcomes=outcomes,
             callbacks=[callback for outcome in done if outcome.tx for callback in outcome.tx.callbacks],
-            emitted=frozenset().union(*(outcome.tx.emitted for outcome in done if outcome.tx)),
+            emitted=[emission for outcome in done if outcome.tx for emission in outcome.tx.emitted],
         )
-        dialect.before_commit(connection, ended.emitted)
+        dialect.before_commit(connection, ended.streams)
         labels = [outcome.job.label for outcome in done]
         life.before_commit(labels)
         dialect.commit(connection)

@@ -8,6 +8,7 @@ from signoff.adapters.stores.sql.schema import frames, streams, withdrawals
 from signoff.adapters.stores.sql.statement import Statement, parameters
 from signoff.domain.frame import Frame, NumberedFrame
 from signoff.errors import StreamReset
+from signoff.ports.store import Emission
 
 # One statement numbers any amount of frames; its row lock keeps the numbers of concurrent emits in commit order.
 _NUMBER = Statement(
@@ -45,10 +46,10 @@ _IS_WITHDRAWN = Statement(
 
 
 class FrameRows:
-    """The part of `Tx` that keeps what watchers see. `emitted` collects the streams whose readers to wake."""
+    """The part of `Tx` that keeps what watchers see. `emitted` collects what readers are to hear of."""
 
     connection: Connection
-    emitted: set[str]
+    emitted: list[Emission]
 
     def emit(self, stream_id: str, frames: Sequence[Frame]) -> int:
         if not frames:
@@ -57,8 +58,9 @@ class FrameRows:
         numbered = _NUMBER.one(self.connection, stream_id=stream_id, count=len(frames))
         assert numbered is not None
         last_seq = int(numbered[0])
-        self._store(stream_id, last_seq - len(frames) + 1, frames)
-        self.emitted.add(stream_id)
+        first_seq = last_seq - len(frames) + 1
+        self._store(stream_id, first_seq, frames)
+        self.emitted.append(Emission(stream_id=stream_id, first_seq=first_seq, last_seq=last_seq, frames=frames))
         return last_seq
 
     def withdraw(self, stream_id: str, *, from_seq: int) -> None:
@@ -74,7 +76,7 @@ class FrameRows:
         seq = int(locked[0]) + 1
         _SET_LAST.run(self.connection, stream_id=stream_id, last_seq=seq)
         _WITHDRAW.run(self.connection, stream_id=stream_id, seq=seq, from_seq=max(first_seq, from_seq))
-        self.emitted.add(stream_id)
+        self.emitted.append(Emission(stream_id=stream_id, first_seq=seq, last_seq=seq, frames=None))
 
     def frames(self, stream_id: str, *, after: int, limit: int) -> list[NumberedFrame]:
         if after > 0 and _IS_WITHDRAWN.one(self.connection, of_stream=stream_id, after=after) is not None:

@@ -44,8 +44,8 @@ class PostgresTransaction:
     def begin(self, connection: Connection) -> None:
         execute(connection, "BEGIN")
 
-    def before_commit(self, connection: Connection, emitted: frozenset[str]) -> None:
-        told = {"channel": CHANNEL, "streams": [escape(stream_id) for stream_id in emitted]}
+    def before_commit(self, connection: Connection, streams: frozenset[str]) -> None:
+        told = {"channel": CHANNEL, "streams": [escape(stream_id) for stream_id in streams]}
         self._txid = execute(connection, _BEFORE_COMMIT, told).fetchall()[0][0]
 
     def commit(self, connection: Connection) -> None:

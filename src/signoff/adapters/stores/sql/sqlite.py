@@ -45,7 +45,7 @@ class SqliteDialect:
         # IMMEDIATE takes the write lock now: a transaction that has begun never fails for a lock.
         execute(connection, "BEGIN IMMEDIATE")
 
-    def before_commit(self, connection: Connection, emitted: frozenset[str]) -> None:
+    def before_commit(self, connection: Connection, streams: frozenset[str]) -> None:
         """Nothing to tell: other processes look at the file's version."""
 
     def commit(self, connection: Connection) -> None:

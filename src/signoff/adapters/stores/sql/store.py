@@ -18,6 +18,7 @@ from signoff.adapters.stores.sql.sqlite import SqliteBackend
 from signoff.adapters.stores.sql.tx import SqlTx
 from signoff.adapters.stores.subscriptions import Subscriptions
 from signoff.errors import ConfigurationError
+from signoff.ports.store import Emission
 
 T = TypeVar("T")
 
@@ -143,6 +144,10 @@ class SqlStore:
 
         return end
 
+    def carry(self, take: Callable[[Sequence[Emission]], None]) -> Callable[[], None]:
+        """See `ports.store.Store`."""
+        return self._subscriptions.carry(take)
+
     def _connect(self) -> None:
         engine = self._backend.connect()
         if self._migrate:
@@ -202,4 +207,4 @@ class SqlStore:
                     callback()
                 except Exception:
                     logger.exception("a callback after a commit failed")
-            self._subscriptions.wake(ended.emitted)
+            self._subscriptions.tell(ended.emitted)

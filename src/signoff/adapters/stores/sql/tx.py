@@ -9,6 +9,7 @@ from signoff.adapters.stores.sql.frame_rows import FrameRows
 from signoff.adapters.stores.sql.record_rows import RecordRows
 from signoff.adapters.stores.sql.run_rows import RunRows
 from signoff.adapters.stores.sql.thread_rows import ThreadRows
+from signoff.ports.store import Emission
 
 
 class SqlTx(ThreadRows, RunRows, CallRows, RecordRows, FrameRows):
@@ -20,7 +21,7 @@ class SqlTx(ThreadRows, RunRows, CallRows, RecordRows, FrameRows):
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
-        self.emitted: set[str] = set()
+        self.emitted: list[Emission] = []
         self.callbacks: list[Callable[[], None]] = []
 
     def on_commit(self, callback: Callable[[], None]) -> None:
