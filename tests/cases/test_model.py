@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from signoff import Actor, EventName, Ready, Requirement, define_tool
-from signoff.approvals.requirement import DefaultPolicy
+from signoff.approvals.requirement import POLICY_LIMIT, DefaultPolicy
 from signoff.domain.audit import AuditKind
 from signoff.domain.call import Call, CallStatus
 from signoff.domain.jsonvalue import JsonObject
@@ -175,6 +175,29 @@ async def test_c29_a_rule_in_doubt_asks(new_world: NewWorld, bank: Bank, rule: C
 
     assert card.status is CallStatus.PENDING
     assert bank.orders == []
+    await world.reject(card)
+    await world.completed(run)
+    assert bank.orders == []
+
+
+async def test_c29_a_rule_that_hangs_asks(new_world: NewWorld, bank: Bank) -> None:
+    called = asyncio.Event()
+
+    class Hanging(DefaultPolicy):
+        async def requirement_for(  # type: ignore[override]  # a policy may be asynchronous
+            self, call: Call, tool: ToolView, actor: Actor, thread: Thread
+        ) -> Requirement:
+            called.set()
+            await asyncio.Event().wait()
+            raise AssertionError("nobody sets it")
+
+    world = await new_world(refund_tool(bank), policy=Hanging(), script=ONE_REFUND)
+    run = await world.send()
+    await called.wait()
+    world.clock.advance(POLICY_LIMIT)
+    card = await world.card(run)
+
+    assert (card.status, card.approver) == (CallStatus.PENDING, "requester")
     await world.reject(card)
     await world.completed(run)
     assert bank.orders == []

@@ -25,7 +25,7 @@ async def first_frames(world: World, run: Started, count: int, *, after: int = 0
     """What a client sees that leaves after `count` frames."""
     attached = await world.app.attach(ANA, run.run_id, after=after)
     seen: list[NumberedFrame] = []
-    async with aclosing(attached.frames) as frames:  # type: ignore[type-var]  # it is a generator
+    async with aclosing(attached.frames) as frames:  # it is a generator
         async for frame in frames:
             seen.append(frame)
             if len(seen) == count:
@@ -92,7 +92,7 @@ async def test_c47_a_client_that_reconnects_at_each_frame_misses_and_repeats_non
 async def next_frame(world: World, run: Started, *, after: int) -> list[NumberedFrame]:
     """Connect, read one frame, and drop the connection."""
     attached = await world.app.attach(ANA, run.run_id, after=after, even_ended=True)
-    async with aclosing(attached.frames) as frames:  # type: ignore[type-var]  # it is a generator
+    async with aclosing(attached.frames) as frames:  # it is a generator
         async for frame in frames:
             return [frame]
     raise AssertionError("the stream ended without an end")

@@ -9,13 +9,13 @@ import pytest
 from signoff import Agent, Delegate, define_tool
 from signoff.domain.call import CallStatus
 from signoff.domain.run import Run, RunStatus
-from signoff.errors import ModelError, RunNotActive
+from signoff.errors import RunNotActive
 from signoff.ports.engine import EngineLimits
 from signoff.ports.model import AssistantMessage, CallResult
 from signoff.ports.store import Tx
 from signoff.service.threads import fork_thread
 from signoff.testing.outside import Bank, Gate
-from signoff.testing.scripted import ask_for, turn
+from signoff.testing.scripted import ask_for, boom, turn
 from signoff.testing.world import ANA, Script, World
 from signoff.turn.delivery import DIED_TEXT, STOPPED_TEXT
 from tests.cases.conftest import NewWorld
@@ -318,7 +318,7 @@ async def test_c41_a_detached_agent_that_cannot_finish_says_so_in_the_conversati
         agents=office(refund_tool(bank), detached=True),
         script={
             "Please.": [ask_for("start_clerk", {"task": "Refund A1."}), "Started."],
-            "Refund A1.": [ask_for("refund", {"order": "A1"}), ModelError("the model went away")],
+            "Refund A1.": [ask_for("refund", {"order": "A1"}), boom("the model went away")],
             "Later.": ["Hm."],
         },
     )
@@ -332,9 +332,8 @@ async def test_c41_a_detached_agent_that_cannot_finish_says_so_in_the_conversati
     assert (last.agent_name, last.run_id, last.content) == ("clerk", clerk.id, DIED_TEXT)
     later = await world.send("Later.", thread=run.thread_id)
     await world.completed(later)
-    assert DIED_TEXT in [
-        message.text for message in world.prompts[-1].messages if isinstance(message, AssistantMessage)
-    ]
+    read = [message for message in world.prompts[-1].messages if isinstance(message, AssistantMessage)]
+    assert DIED_TEXT in [message.text for message in read]
 
 
 async def test_c41_a_detached_agent_that_is_stopped_leaves_what_it_did(new_world: NewWorld, bank: Bank) -> None:
@@ -359,6 +358,30 @@ async def test_c41_a_detached_agent_that_is_stopped_leaves_what_it_did(new_world
     said = [message for message in view.messages if message.run_id == clerk.id]
     assert [call.name for message in said for call in view.calls.get(message.id, [])] == ["get_order", "refund"]
     assert said[-1].content == STOPPED_TEXT
+
+
+async def test_c41_what_a_sub_agent_started_answers_in_the_conversation_that_a_person_opens(
+    new_world: NewWorld,
+) -> None:
+    clerk = Agent("clerk", instructions="Do the work.", tools=[Archive().tool])
+    head = Agent("head", instructions="Pass it on.", delegates_to=[Delegate(clerk, detached=True)])
+    world = await new_world(
+        agents=[Agent("desk", instructions="Serve.", delegates_to=[head]), head, clerk],
+        script={
+            "Please.": [ask_for("ask_head", {"task": "Pass on."}), "Passed on."],
+            "Pass on.": [ask_for("start_clerk", {"task": "Look."}), "Started."],
+            "Look.": [ask_for("get_order", {"order": "A1"}), "Looked."],
+        },
+    )
+    run = await world.send("Please.")
+    await world.completed(run)
+    (child,) = await children(world, run.run_id)
+    await child_ended(world, child.id)
+
+    view = await world.thread(run)
+    assert sorted(message.content for message in view.messages if message.agent_name == "clerk") == ["", "Looked."]
+    shown = [call.name for message in view.messages for call in view.calls.get(message.id, [])]
+    assert sorted(shown) == ["ask_head", "get_order", "start_clerk"]
 
 
 async def test_c42_a_tool_that_cancels_itself_cancels_nobody_else(new_world: NewWorld) -> None:

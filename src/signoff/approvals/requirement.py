@@ -2,17 +2,22 @@
 
 import inspect
 import logging
+from collections.abc import Awaitable
+from datetime import timedelta
 from typing import TypeGuard
 
 from signoff.domain.actor import Actor
 from signoff.domain.approval import REQUESTER, Requirement
 from signoff.domain.call import Call
 from signoff.domain.thread import Thread
+from signoff.ports.clock import Clock
+from signoff.ports.deadline import run_within
 from signoff.ports.policy import ApprovalPolicy, ToolView
 
 _log = logging.getLogger("signoff.approvals")
 
 ASK = Requirement()
+POLICY_LIMIT = timedelta(seconds=30)
 
 
 class DefaultPolicy:
@@ -51,13 +56,13 @@ def is_approver(policy: ApprovalPolicy, decider: Actor, call: Call) -> bool:
 
 
 async def resolve_requirement(
-    policy: ApprovalPolicy, call: Call, tool: ToolView, actor: Actor, thread: Thread
+    policy: ApprovalPolicy, call: Call, tool: ToolView, actor: Actor, thread: Thread, *, clock: Clock
 ) -> Requirement:
-    """Ask the policy. One that raises or answers anything but a sound `Requirement` means: ask (C29)."""
+    """Ask the policy. One that raises, hangs, or answers anything but a sound `Requirement` means: ask (C29)."""
     try:
         answer: object = policy.requirement_for(call, tool, actor, thread)
         if inspect.isawaitable(answer):
-            answer = await answer
+            answer = await run_within(_awaited(answer), limit=POLICY_LIMIT, clock=clock)
     except Exception:  # noqa: BLE001  # in doubt, ask a person
         _log.exception("the approval policy failed for tool %r; asking", tool.name)
         return _fallback(tool)
@@ -65,6 +70,10 @@ async def resolve_requirement(
         _log.error("the approval policy answered %r for tool %r; asking", answer, tool.name)
         return _fallback(tool)
     return answer
+
+
+async def _awaited(answer: Awaitable[object]) -> object:
+    return await answer
 
 
 def _fallback(tool: ToolView) -> Requirement:

@@ -56,5 +56,7 @@ def add_read_routes(router: APIRouter, door: Door) -> None:
                 "models": {"enabled": False},
                 "quota": {"enforced": bool(await read.quota_windows(deps, actor))},
                 "identity": {"anonymous": False},
+                # Our own: false says that the durable engine could not start, or was not asked for (C57).
+                "durable": deps.runner.durable,
             }
         )

@@ -67,7 +67,7 @@ async def check_edit(deps: Deps, decider: Actor, call: Call, arguments: JsonObje
                     pass
             shown = bound.complete()
             changed = replace(call, arguments=shown)
-            requirement = await resolve_requirement(deps.policy, changed, tool, turn.actor, thread)
+            requirement = await resolve_requirement(deps.policy, changed, tool, turn.actor, thread, clock=deps.clock)
             _require_approver(deps, decider, changed, requirement, by_port=by_port)
             what = digest_of(tool=tool.name, schema_version=tool.schema_version, arguments=shown)
             return Edited(arguments=shown, digest=what, diff=_diff(call.arguments, shown))

@@ -307,7 +307,9 @@ async def _action(deps: TurnDeps, turn: TurnInput, draft: Call, *, admitted: Adm
             confirmation = None if wording is None else wording.as_json()
             draft = replace(draft, confirmation=confirmation, target=target or tool.target)
     thread = await deps.store.read(lambda tx: tx.thread(draft.thread_id))
-    requirement = await resolve_requirement(deps.policy, draft, tool, turn.actor, _present(thread, draft))
+    requirement = await resolve_requirement(
+        deps.policy, draft, tool, turn.actor, _present(thread, draft), clock=deps.clock
+    )
     if not requirement.required:
         return Plan(
             call=replace(draft, status=CallStatus.APPROVED, decided_via="policy"),
