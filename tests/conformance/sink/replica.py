@@ -8,7 +8,7 @@ from typing import Self
 from signoff.adapters.system import SystemClock
 from signoff.domain.frame import NumberedFrame, done, text
 from signoff.domain.run import RunStatus
-from signoff.ports.events import Event
+from signoff.ports.events import Event, EventName
 from signoff.ports.sink import Sink
 from signoff.ports.store import Store, Tx
 from signoff.service.stream import follow
@@ -28,16 +28,28 @@ class Replica:
         self.store = store
         self.sink = sink
         self.told: list[Event] = []
+        self._news = asyncio.Event()
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[Self]:
         await self.store.open()
-        await self.sink.open(self.store, Events(SystemClock(), [self.told.append]))
+        await self.sink.open(self.store, Events(SystemClock(), [self._hear]))
         try:
             yield self
         finally:
             await self.sink.close()
             await self.store.close()
+
+    async def tells(self, name: EventName, side: str) -> None:
+        """Wait until the sink has told of this, from that side."""
+        async with asyncio.timeout(PATIENCE_S):
+            while not any(event.name is name and event.data["side"] == side for event in self.told):
+                self._news.clear()
+                await self._news.wait()
+
+    def _hear(self, event: Event) -> None:
+        self.told.append(event)
+        self._news.set()
 
     async def begin(self) -> None:
         """The run whose stream is read."""

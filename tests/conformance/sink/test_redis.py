@@ -80,21 +80,14 @@ async def desks(postgres_sink_url: str, server: Server) -> Desks:
     return Desks(postgres_sink_url, server)
 
 
-async def told(replica: Replica, name: EventName, *sides: str) -> None:
-    """Wait until the replica has told of it, from each of these sides."""
-    async with asyncio.timeout(PATIENCE_S):
-        while not set(sides) <= {str(event.data["side"]) for event in replica.told if event.name is name}:
-            await asyncio.sleep(0.01)  # the replica's tasks run in this loop
-
-
 async def carries(replica: Replica) -> None:
     """Wait until what is published comes to the replica's reader by itself."""
     sink = replica.sink
     assert isinstance(sink, RedisSink)
     assert sink._hub is not None
     async with asyncio.timeout(PATIENCE_S):
-        while not sink._hub.carries("run_1"):
-            await asyncio.sleep(0.01)
+        while not sink._hub.carries("run_1"):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)  # nobody tells of it
 
 
 async def expecting(replica: Replica, reader: ReadStream, count: int = 1) -> asyncio.Task[list[str]]:
@@ -136,11 +129,11 @@ async def test_redis_dies_and_comes_back_in_the_middle(desks: Desks, server: Ser
         await asyncio.to_thread(server.stop, signal.SIGKILL)
         for number in range(20):
             await writer.say(f"while {number}")
-        await told(other, EventName.SINK_LOST, "read")
-        await told(writer, EventName.SINK_LOST, "publish")
+        await other.tells(EventName.SINK_LOST, "read")
+        await writer.tells(EventName.SINK_LOST, "publish")
         await asyncio.to_thread(server.start)
-        await told(other, EventName.SINK_RESTORED, "read")
-        await told(writer, EventName.SINK_RESTORED, "publish")
+        await other.tells(EventName.SINK_RESTORED, "read")
+        await writer.tells(EventName.SINK_RESTORED, "publish")
         await carries(other)
         await writer.say("after")
         await writer.end()
@@ -177,7 +170,7 @@ async def test_redis_that_is_away_from_the_start_is_warned_of_once(
         following = asyncio.create_task(other.reader().rest())
         for word in ("a", "b", "c"):
             await writer.say(word)
-        await told(writer, EventName.SINK_LOST, "publish")
+        await writer.tells(EventName.SINK_LOST, "publish")
         await writer.end()
 
         assert await following == ["a", "b", "c", "done"]
@@ -224,10 +217,10 @@ async def test_streams_are_trimmed_and_expire(desks: Desks, redis: "Redis") -> N
         assert len(await reader.take(500)) == 500
 
         assert 10 <= redis.xlen(KEY) < 300  # Redis trims whole nodes of 100
-        assert 60 < redis.ttl(KEY) <= 300
+        assert 60 < int(redis.ttl(KEY)) <= 300
         await writer.end()
         await reader.rest()
-    assert 0 < redis.ttl(KEY) <= 60
+    assert 0 < int(redis.ttl(KEY)) <= 60
 
 
 async def test_large_frames_go_past_redis(desks: Desks, redis: "Redis") -> None:
@@ -240,7 +233,7 @@ async def test_large_frames_go_past_redis(desks: Desks, redis: "Redis") -> None:
         await writer.say("x" * 200_000)
         assert await taking == ["x" * 200_000]
 
-    assert redis.memory_usage(KEY) < 100_000
+    assert (redis.memory_usage(KEY) or 0) < 100_000
 
 
 async def test_what_others_put_there_harms_no_reader(desks: Desks, redis: "Redis") -> None:
