@@ -363,25 +363,32 @@ async def test_c41_a_detached_agent_that_is_stopped_leaves_what_it_did(new_world
 async def test_c41_what_a_sub_agent_started_answers_in_the_conversation_that_a_person_opens(
     new_world: NewWorld,
 ) -> None:
-    clerk = Agent("clerk", instructions="Do the work.", tools=[Archive().tool])
+    gate = Gate()
+
+    async def look() -> str:
+        await gate.passage()
+        return "seen"
+
+    clerk = Agent("clerk", instructions="Do the work.", tools=[define_tool(look)])
     head = Agent("head", instructions="Pass it on.", delegates_to=[Delegate(clerk, detached=True)])
     world = await new_world(
         agents=[Agent("desk", instructions="Serve.", delegates_to=[head]), head, clerk],
         script={
             "Please.": [ask_for("ask_head", {"task": "Pass on."}), "Passed on."],
             "Pass on.": [ask_for("start_clerk", {"task": "Look."}), "Started."],
-            "Look.": [ask_for("get_order", {"order": "A1"}), "Looked."],
+            "Look.": [ask_for("look"), "Looked."],
         },
     )
     run = await world.send("Please.")
     await world.completed(run)
+    gate.open()
     (child,) = await children(world, run.run_id)
     await child_ended(world, child.id)
 
     view = await world.thread(run)
-    assert sorted(message.content for message in view.messages if message.agent_name == "clerk") == ["", "Looked."]
+    assert [message.content for message in view.messages if message.agent_name == "clerk"] == ["", "Looked."]
     shown = [call.name for message in view.messages for call in view.calls.get(message.id, [])]
-    assert sorted(shown) == ["ask_head", "get_order", "start_clerk"]
+    assert sorted(shown) == ["ask_head", "look", "start_clerk"]
 
 
 async def test_c42_a_tool_that_cancels_itself_cancels_nobody_else(new_world: NewWorld) -> None:

@@ -39,7 +39,7 @@ async def get_thread(deps: Deps, actor: Actor, thread_id: str) -> ThreadView:
     def look(tx: Tx) -> ThreadView:
         thread = owned_thread(tx, actor, thread_id)
         calls = {
-            message_id: [each for call in step for each in _with_nested(tx, call)]
+            message_id: [each for call in step for each in _with_nested(tx, call, thread_id)]
             for message_id, step in by_message(tx.calls_of_thread(thread_id)).items()
         }
         return ThreadView(
@@ -52,19 +52,19 @@ async def get_thread(deps: Deps, actor: Actor, thread_id: str) -> ThreadView:
     return await deps.store.read(look)
 
 
-def _with_nested(tx: Tx, call: Call) -> Iterator[Call]:
+def _with_nested(tx: Tx, call: Call, thread_id: str) -> Iterator[Call]:
     """The call, then what its sub-agent called, however deep: rows of threads that nobody opens."""
     yield call
-    for nested in _nested(tx, call):
+    for nested in _nested(tx, call, thread_id):
         # In a copied conversation the delegating call has an id of its own.
-        yield from _with_nested(tx, replace(nested, parent_call_id=call.id))
+        yield from _with_nested(tx, replace(nested, parent_call_id=call.id), thread_id)
 
 
-def _nested(tx: Tx, call: Call) -> list[Call]:
+def _nested(tx: Tx, call: Call, thread_id: str) -> list[Call]:
     """A sub-agent's calls; a detached one's only until its work has arrived in the conversation as messages."""
     if call.child_run_id is None:
         return []
-    return [nested for nested in tx.calls_of_run(call.child_run_id) if nested.thread_id != call.thread_id]
+    return [nested for nested in tx.calls_of_run(call.child_run_id) if nested.thread_id != thread_id]
 
 
 async def check_thread(deps: Deps, actor: Actor, thread_id: str) -> None:
@@ -114,7 +114,7 @@ async def fork_thread(deps: Deps, actor: Actor, thread_id: str, message_id: str)
                 break
             copied = tx.insert_message(replace(message, id=deps.ids.new("msg"), thread_id=fork_id, run_id=None))
             for call in calls.get(message.id, ()):
-                child_run_id = call.child_run_id if call.status not in LIVE and _nested(tx, call) else None
+                child_run_id = call.child_run_id if call.status not in LIVE and _nested(tx, call, thread_id) else None
                 same = replace(call, child_run_id=child_run_id)
                 tx.insert_call(_copied_call(same, copied, deps.ids.new("call")))
         return fork

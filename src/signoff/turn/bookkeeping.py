@@ -22,6 +22,7 @@ from signoff.ports.store import Tx
 from signoff.turn import card, settle
 from signoff.turn.access import agent_of
 from signoff.turn.claim import RungPlan
+from signoff.turn.delivery import preview
 from signoff.turn.deps import TurnDeps
 from signoff.turn.history import Candidate, candidates, window_start
 from signoff.turn.input import TurnInput
@@ -33,7 +34,6 @@ from signoff.turn.reply import Reply
 Write = Callable[[Tx, None], Json]
 
 TITLE_LENGTH = 80
-PREVIEW_LENGTH = 140
 HISTORY_TOKENS = 100_000
 
 
@@ -261,23 +261,7 @@ class Books:
         """`persist:run:end`: run row, thread and stream are closed together."""
         run = self._run(tx)
         settle.complete(tx, run, deps=self._deps, frames=[])
-        if self._turn.detached:
-            self._deliver(tx)
         return None
-
-    def _deliver(self, tx: Tx) -> None:
-        """A detached agent's work arrives in the conversation that started it: messages, calls and results."""
-        turn, deps = self._turn, self._deps
-        parent = tx.run(turn.parent_id) if turn.parent_id else None
-        if parent is None:
-            return
-        tx.adopt_messages(from_thread=turn.thread_id, to_thread=parent.thread_id)
-        said = [m for m in tx.messages_of(parent.thread_id) if m.run_id == turn.run_id]
-        tx.change_thread(
-            parent.thread_id,
-            updated_at=deps.clock.now(),
-            last_message_preview=_preview(said[-1].content if said else ""),
-        )
 
     def _close_step(self, tx: Tx, reply: Reply) -> None:
         if not self._turn.is_nested:
@@ -285,7 +269,7 @@ class Books:
 
     def _touch_thread(self, tx: Tx, text: str, now: datetime) -> None:
         if text:
-            tx.change_thread(self._turn.thread_id, updated_at=now, last_message_preview=_preview(text))
+            tx.change_thread(self._turn.thread_id, updated_at=now, last_message_preview=preview(text))
         else:
             tx.change_thread(self._turn.thread_id, updated_at=now)
 
@@ -403,7 +387,3 @@ def _stored_usage(reply: Reply) -> JsonObject:
 
 def _decimal(text: str | None) -> Decimal | None:
     return None if text is None else Decimal(text)
-
-
-def _preview(text: str) -> str:
-    return " ".join(text.split())[:PREVIEW_LENGTH]

@@ -11,6 +11,7 @@ from signoff.domain.frame import Frame
 from signoff.domain.run import Run, RunStatus
 from signoff.ports.events import EventName
 from signoff.ports.store import Tx
+from signoff.turn.delivery import deliver
 from signoff.turn.deps import SettleDeps
 from signoff.turn.outbox import tell_settled
 from signoff.turn.outcome import Declined, ExpiredUnanswered, Outcome
@@ -100,6 +101,8 @@ def _end(
             raise ValueError("a run does not end running")
         case _:
             assert_never(status)
+    if run.detached:
+        deliver(tx, run, status, now=now)
     # Release before the terminal frame: whoever reads it sends the next message at once.
     tx.release_thread(run.thread_id, run.id)
     last = tx.emit(run.stream_id, closing)
