@@ -64,13 +64,13 @@ def _revive(tx: Tx, queues: Queues, run_id: str, *, now: datetime, seen: set[str
     namespace = claims.pending_in(connection, run_id) or ""
     failures = last_failures(journal.load(queues.client, run_id))
     forget_steps(queues.client, connection, run_id, [row.position for row in failures])
+    failed = {row.position for row in failures}
+    for step in tasks.of_run(connection, run_id):
+        if step.position in failed or step.state is TaskState.QUEUED:
+            spared = replace(step, spared=step.attempt, failure=None)
+            requeue(connection, queues, step, spared, namespace=namespace)
     for row in failures:
-        if row.kind == Kind.DISPATCH:
-            step = tasks.get(connection, run_id, row.position)
-            if step is not None:
-                spared = replace(step, spared=step.attempt, failure=None)
-                requeue(connection, queues, step, spared, namespace=namespace)
-        elif row.kind == Kind.SIGNAL:
+        if row.kind == Kind.SIGNAL:
             signals.begin_wait(connection, run_id=run_id, position=row.position, name=row.name, deadline=None)
     for signal_id, name, payload in signals.untaken(connection, run_id):
         if name.startswith("child:") and says_failed(payload):

@@ -21,6 +21,7 @@ from signoff.adapters.engine.embedded.dispatching import backoff
 from signoff.adapters.engine.embedded.execution import Services
 from signoff.adapters.engine.embedded.journal import Kind, Mark, State
 from signoff.adapters.engine.embedded.lifecycle import dead
+from signoff.adapters.engine.embedded.runs import Standing
 from signoff.domain.jsonvalue import encode
 from signoff.errors import StepFailed, StoreBusy, control_flow
 from signoff.ports.engine import EngineStatus, Handler, TaskInfo
@@ -128,24 +129,36 @@ class Server:
         row = tasks.get(connection, run_id, position)
         if run is None or row is None or row.dispatches != dispatches or row.state is TaskState.SETTLED:
             return None
-        if run.status.is_terminal or run.status is EngineStatus.CANCELLING:
+        if run.status in _DEAF:
             tasks.change(connection, row, replace(row, state=TaskState.SETTLED, next_at=None))
             self._lifecycle.end_cancelled(tx, run_id)
             return None
-        if row.state is TaskState.STARTED:
-            crashes = claims.count_crash(connection, run_id)
-            logger.warning("the worker of step %r of run %r is gone", row.name, run_id)
-            if not row.policy.repeatable:
-                self._put_in_doubt(tx, row)
-                return None
-            if crashes >= self._services.limits.crashes_max:
-                self._lifecycle.end(tx, run, dead(crashes))
-                return None
+        if row.state is TaskState.STARTED and not self._may_repeat(tx, run, row):
+            return None
+        if run.status.is_terminal:  # failed or dead: if an operator drives it again, the step is enqueued again
+            return None
         now = self._services.clock.now()
         started = replace(
             row, state=TaskState.STARTED, attempt=row.attempt + 1, failure=None, started_at=now, next_at=None
         )
         return started if tasks.change(connection, row, started) else None
+
+    def _may_repeat(self, tx: Tx, run: Standing, row: TaskRow) -> bool:
+        """A worker died with this step. False: it is in doubt, or the run has killed too many workers."""
+        connection = connection_of(tx)
+        logger.warning("the worker of step %r of run %r is gone", row.name, row.run_id)
+        crashes = claims.count_crash(connection, row.run_id)
+        is_last = crashes >= self._services.limits.crashes_max
+        if not row.policy.repeatable:
+            self._put_in_doubt(tx, row)
+        elif run.status.is_terminal or is_last:
+            tasks.change(connection, row, replace(row, state=TaskState.QUEUED))
+        else:
+            return True
+        now = runs.standing(connection, row.run_id)
+        if is_last and now is not None and not now.status.is_terminal:
+            self._lifecycle.end(tx, now, dead(crashes))
+        return False
 
     def _settle(self, tx: Tx, row: TaskRow, state: State, body: str) -> None:
         """started -> settled, and tell the run. Another worker that has taken over makes this a no-op."""
