@@ -3,7 +3,7 @@
 import pytest
 from playwright.async_api import Page, expect
 
-from tests.browser.test_demo_page import reconnected, send, turn_over
+from tests.browser.test_demo_page import TAKEN_OVER_MS, reconnected, send, turn_over
 from tests.demo_process import DemoProcess
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="module")]
@@ -108,5 +108,5 @@ async def test_a_sub_agents_card_outlives_the_server(page: Page, demo: DemoProce
 
     await card.get_by_role("button", name="Approve").click()
 
-    await expect(page.get_by_text(f"The researcher says: {NOTE}")).to_be_visible()
+    await expect(page.get_by_text(f"The researcher says: {NOTE}")).to_be_visible(timeout=TAKEN_OVER_MS)
     await nested_calls_are_shown(page, agent="researcher")
