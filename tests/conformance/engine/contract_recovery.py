@@ -53,31 +53,41 @@ class RecoveryContract:
 
     async def test_zombie_write_fenced(self, world: EngineWorld) -> None:
         """A worker that was paused until another had taken the run over cannot write any more."""
-        thinking, go = asyncio.Event(), asyncio.Event()
+        zombie_thinks, zombie_goes, zombie_stopped = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        successor_thinks, successor_goes = asyncio.Event(), asyncio.Event()
         zombie_saw: list[BaseException] = []
 
-        async def pause() -> None:
-            thinking.set()
-            await go.wait()
+        async def zombie_body(ctx: Context, _input: JsonObject) -> Json:
+            async def pause() -> None:
+                zombie_thinks.set()
+                await zombie_goes.wait()
 
-        async def slow(ctx: Context, _input: JsonObject) -> Json:
             try:
                 return await ctx.record("a", writing("zombie"), compute=pause)
             except BaseException as error:
                 zombie_saw.append(error)
                 raise
+            finally:
+                zombie_stopped.set()
 
-        async def quick(ctx: Context, _input: JsonObject) -> Json:
-            return await ctx.record("a", writing("successor"), compute=nothing)
+        async def successor_body(ctx: Context, _input: JsonObject) -> Json:
+            async def pause() -> None:
+                successor_thinks.set()
+                await successor_goes.wait()
 
-        zombie = await world.worker(bodies={"flow": slow}, limits=EngineLimits(lease=timedelta(days=1)))
+            return await ctx.record("a", writing("successor"), compute=pause)
+
+        zombie = await world.worker(bodies={"flow": zombie_body}, limits=EngineLimits(lease=timedelta(days=1)))
         await zombie.start()
-        await thinking.wait()
+        await zombie_thinks.wait()
         await world.expire("run")
-        await world.worker(bodies={"flow": quick})
+        await world.worker(bodies={"flow": successor_body})
         await world.pass_time(timedelta(seconds=10))
+        await successor_thinks.wait()
+        zombie_goes.set()
+        await zombie_stopped.wait()
+        successor_goes.set()
         await world.output()
-        go.set()
         await world.quiet(zombie)
 
         assert [type(error) for error in zombie_saw] == [LeaseLost]

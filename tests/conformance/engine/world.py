@@ -285,11 +285,14 @@ class EngineWorld(ABC):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dies:
-    """Crash before or after the commit that holds a transaction with this label (the `nth` such commit)."""
+    """Crash before or after the `nth` commit that holds a transaction with this label, or of all (``"*"``)."""
 
     label: str
     after: bool = False
     nth: int = 1
+
+    def matches(self, labels: Sequence[str]) -> bool:
+        return self.label == "*" or self.label in labels
 
 
 class _Killed(Exception):
@@ -307,8 +310,12 @@ class _Faults:
         self.dead = False
         self.died = threading.Event()
 
+    def spare(self) -> None:
+        """The test is over: what has lived until now may end in peace."""
+        self._dies = None
+
     def before_commit(self, labels: Sequence[str]) -> None:
-        if self._dies is not None and self._dies.label in labels:
+        if self._dies is not None and self._dies.matches(labels):
             self._seen += 1
             if self._seen == self._dies.nth:
                 self.dead = True
@@ -344,7 +351,7 @@ class EmbeddedWorker(Worker):
     async def crash(self) -> None:
         self.crashed = True
         if not self.faults.died.is_set():
-            self.faults._dies = None
+            self.faults.spare()
             self.faults.dead = True
             # Nobody answers this one any more.
             last_breath = asyncio.ensure_future(self.store.transact("crash", lambda tx: note(tx, "crash")))
@@ -376,6 +383,7 @@ class EmbeddedWorker(Worker):
         if self.faults.died.is_set():
             await self.bury()
         elif self.embedded._lifecycle.observer is not None:
+            self.faults.spare()
             await self.embedded.drain(timedelta(0))
         await self.store.close()
 

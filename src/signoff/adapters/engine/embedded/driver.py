@@ -38,6 +38,7 @@ class Driver:
         self._slots = services.limits.concurrency.get("runs", RUNS_MAX)
         self._ready: dict[str, None] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._unknown: set[str] = set()
         self._accepting = False
 
     @property
@@ -54,7 +55,9 @@ class Driver:
         if not self._accepting:
             return
         if run.workflow not in self._bodies:
-            logger.warning("run %r waits: its workflow %r is not registered here", run.id, run.workflow)
+            if run.workflow not in self._unknown:
+                self._unknown.add(run.workflow)
+                logger.warning("runs like %r wait: workflow %r is not registered here", run.id, run.workflow)
             return
         held = self.held.get(run.id)
         if held is not None:

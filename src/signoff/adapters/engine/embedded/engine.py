@@ -123,9 +123,9 @@ class EmbeddedEngine:
             await self._driver.drain(until)
             await self._sweeper.close()
             self._drives = False
+        self._lifecycle.observer = None
         # Behind everything that was submitted without waiting: once this has committed, nothing is left to write.
         await self._store.transact("engine:drained", lambda tx: None)  # noqa: ARG005
-        self._lifecycle.observer = None
 
     def start(
         self,

@@ -190,6 +190,9 @@ def park(connection: Connection, hold: Hold, *, now: datetime) -> tuple[EngineSt
 
     Returns the status, the earliest deadline and the workflow.
     """
+    # Locked by a statement of its own: one that waited for a signal's transaction would still look for signals as of
+    # before it (PostgreSQL), and the signal has seen a run that is not parked yet, so nobody would wake it.
+    standing(connection, hold.run_id)
     row = _PARK.one(connection, **hold.parameters(), now=now)
     return None if row is None else (row[0], row[1], row[2])
 

@@ -1,0 +1,233 @@
+"""The embedded engine when its database, or its process, lets it down at the worst moment."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from signoff.domain.jsonvalue import Json, JsonObject
+from signoff.errors import InDoubt, StoreBusy
+from signoff.ports.engine import Context, EngineStatus, TaskInfo
+from signoff.ports.store import Tx
+from tests.conformance.engine.contract_children import leaf
+from tests.conformance.engine.contract_steps import three_records
+from tests.conformance.engine.contract_waits import one_wait
+from tests.conformance.engine.world import (
+    ONCE,
+    READ,
+    TOOL,
+    Dies,
+    EmbeddedWorker,
+    EmbeddedWorld,
+    Tool,
+    Worker,
+    nothing,
+    sqlite_url,
+    writing,
+)
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[EmbeddedWorld]:
+    async with EmbeddedWorld.on(sqlite_url(tmp_path)) as world:
+        yield world
+
+
+async def let_go(world: EmbeddedWorld) -> bool:
+    """Whether the run was claimed, and went back to pending."""
+    run = await world.run()
+    return run.status is EngineStatus.PENDING and run.fence > 0
+
+
+async def ask_then_write(ctx: Context, _input: JsonObject) -> Json:
+    answer = await ctx.dispatch("llm", TOOL, retry=READ)
+    await ctx.record("step", writing(f"answer {answer}"), compute=nothing)
+    return answer
+
+
+def lose(worker: Worker, label: str) -> None:
+    """Lose the next piece with this label that nobody waits for; what follows is not lost."""
+    submit = worker.store.transact_soon
+    lost = False
+
+    def transact_soon(submitted: str, work: Callable[[Tx], None]) -> None:
+        nonlocal lost
+        if submitted == label and not lost:
+            lost = True
+        else:
+            submit(submitted, work)
+
+    worker.store.transact_soon = transact_soon  # type: ignore[assignment, method-assign]
+
+
+def refuse(worker: Worker, label: str, times: int = 1) -> None:
+    """Let the database be too busy for the next transactions with this label."""
+    transact = worker.store.transact
+    left = times
+
+    async def busy(submitted: str, work: Callable[[Tx], object]) -> object:
+        nonlocal left
+        if submitted == label and left:
+            left -= 1
+            raise StoreBusy("disk full")
+        return await transact(submitted, work)
+
+    worker.store.transact = busy  # type: ignore[assignment, method-assign]
+
+
+@pytest.mark.parametrize("label", ["dispatch llm", "dispatch llm done"])
+async def test_nothing_is_built_upon_a_result_that_got_lost(world: EmbeddedWorld, label: str) -> None:
+    """The body has seen the first answer, the database has not: what the body does with it is refused.
+
+    The run begins anew from what is journaled, asks again, and goes on with the answer that is journaled.
+    """
+    tool = Tool(result=lambda _task, _info: len(tool.calls))
+    worker = await world.worker(bodies={"flow": ask_then_write}, handlers={"tool": tool})
+    lose(worker, label)
+    await worker.start()
+    await world.settled(lambda: let_go(world))
+    assert await world.notes() == []
+    await world.pass_time(timedelta(seconds=2))
+
+    assert await world.output() == 2
+    assert await world.notes() == ["answer 2"]
+    assert (await world.run()).crashes == 0
+
+
+@pytest.mark.parametrize("label", ["a", "engine:claim", "engine:end"])
+async def test_a_busy_store_is_nobodys_failure(world: EmbeddedWorld, label: str) -> None:
+    """Not journaled, not counted: the run is driven again a little later (C55, C56)."""
+    worker = await world.worker(bodies={"flow": three_records})
+    refuse(worker, label)
+    await worker.start()
+    for _ in range(20):
+        await world.pass_time(timedelta(seconds=1))
+        await world.flushed(worker)
+
+    assert await world.output() == ["a", "b", "c"]
+    assert await world.notes() == ["a", "b", "c"]
+    assert (await world.run()).crashes == 0
+
+
+async def test_a_store_that_is_busy_at_start_does_not_stop_recovery(world: EmbeddedWorld) -> None:
+    """Twice refused, then asked again (C55)."""
+    sender = await world.worker(bodies={"flow": three_records}, opened=False)
+    await sender.start()
+    worker = await world.worker(bodies={"flow": three_records}, opened=False)
+    refuse(worker, "engine:due", times=2)
+    refuse(worker, "engine:lost", times=2)
+    refuse(worker, "engine:claim", times=2)
+    await worker.engine.open(worker.observer)
+    for _ in range(20):
+        await world.pass_time(timedelta(seconds=1))
+        await world.flushed(worker)
+
+    assert await world.output() == ["a", "b", "c"]
+
+
+async def test_a_signal_that_commits_together_with_the_park(world: EmbeddedWorld) -> None:
+    """The run is still in memory when the signal wakes it: it is looked at again once it has left."""
+    worker = await world.worker(bodies={"flow": one_wait})
+    transact = worker.store.transact
+
+    async def both(label: str, work: Callable[[Tx], object]) -> object:
+        if label != "engine:park":
+            return await transact(label, work)
+        wake = transact("signal", lambda tx: worker.engine.signal(tx, "run", "go", "just now", dedup_key="1"))
+        return (await asyncio.gather(transact(label, work), wake))[0]
+
+    worker.store.transact = both  # type: ignore[assignment, method-assign]
+    await worker.start()
+
+    assert await world.output() == "just now"
+
+
+class Bank:
+    """The outside world: it does not forget when a process dies."""
+
+    def __init__(self) -> None:
+        self.refunds = 0
+
+    async def __call__(self, task: JsonObject, info: TaskInfo) -> Json:
+        if info.name == "refund":
+            self.refunds += 1
+        return info.name
+
+
+async def sign_off(ctx: Context, _input: JsonObject) -> Json:
+    """A model call, a read beside an action that waits for a person, a child, and bookkeeping between them."""
+
+    async def read(branch: Context) -> Json:
+        value = await branch.dispatch("read", TOOL, retry=READ)
+        return await branch.record("read:done", writing("read", value), compute=nothing)
+
+    async def act(branch: Context) -> Json:
+        await branch.record("card", writing("card"), compute=nothing)
+        await branch.wait_for_signal("ok")
+        try:
+            value = await branch.dispatch("refund", TOOL, retry=ONCE)
+        except InDoubt:
+            value = "in doubt"
+        return await branch.record("act:done", writing(f"act {value}", value), compute=nothing)
+
+    await ctx.record("begin", writing("begin"), compute=nothing)
+    await ctx.dispatch("llm", TOOL, retry=READ)
+    done = await ctx.parallel([read, act])
+    await ctx.child("sub", workflow="leaf", run_id="child", input_={})
+    await ctx.record("end", writing("end"), compute=nothing)
+    return list(done)
+
+
+COMMITS_MAX = 30
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("nth", range(1, COMMITS_MAX))
+async def test_killed_at_every_commit(world: EmbeddedWorld, nth: int, after: bool) -> None:
+    """Die at the nth commit, come back, and compare with the life that was not killed."""
+    bank, console = Bank(), await world.worker(bodies={"flow": sign_off, "leaf": leaf}, opened=False)
+    await console.start()
+    worker = await world.worker(
+        bodies={"flow": sign_off, "leaf": leaf}, handlers={"tool": bank}, dies=Dies(label="*", nth=nth, after=after)
+    )
+    if not await lives_to_the_end(world, worker, console):
+        await world.died(worker)
+        await world.past_lease()
+        next_worker = await world.worker(bodies={"flow": sign_off, "leaf": leaf}, handlers={"tool": bank})
+        assert await lives_to_the_end(world, next_worker, console)
+
+    output = await world.output()
+    assert output in (["read", "refund"], ["read", "in doubt"])
+    assert bank.refunds == 1 or output == ["read", "in doubt"]
+    assert Counter(await world.notes()) == Counter(
+        ["begin", "card", "read", f"act {'refund' if output == ['read', 'refund'] else 'in doubt'}", "leaf", "end"]
+    )
+
+
+async def lives_to_the_end(world: EmbeddedWorld, worker: Worker, console: Worker) -> bool:
+    """Let the worker drive the run, and approve when it waits; False if the worker died before the end."""
+    assert isinstance(worker, EmbeddedWorker)
+    while True:
+
+        async def something_happened() -> bool:
+            run = await world.run()
+            return run.status.is_terminal or worker.faults.died.is_set() or run.waits == ("ok",)
+
+        await world.settled(something_happened)
+        if worker.faults.died.is_set():
+            return False
+        if (await world.run()).status.is_terminal:
+            return True
+        await console.signal("ok", True)
+        for _ in range(5):
+            await world.pass_time(timedelta(seconds=1))
+            await asyncio.sleep(0)
+
+        async def went_on() -> bool:
+            return worker.faults.died.is_set() or (await world.run()).status.is_terminal
+
+        world.clock.advance(timedelta(seconds=2))
+        await world.settled(went_on)
