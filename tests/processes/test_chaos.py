@@ -1,0 +1,153 @@
+"""Two web servers and three workers, of which one is killed each second, while the database is restarted."""
+
+import asyncio
+import os
+import signal
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+
+import httpx
+import pytest
+
+from signoff.adapters.stores.sql import SqlStore
+from signoff.domain.frame import NumberedFrame
+from signoff.domain.run import Run, RunStatus
+from signoff.ports.store import Tx
+from tests.processes.chaos_app import DATABASE, LEDGER, REDIS, Ledger
+from tests.processes.customer import HEADERS, Customer
+from tests.processes.fleet import Chaos, Fleet
+from tests.services import Server, own_postgres, own_redis
+
+pytestmark = [pytest.mark.postgres, pytest.mark.redis]
+
+IS_FULL = os.environ.get("SIGNOFF_CHAOS") == "full"
+TURNS = 200 if IS_FULL else 30
+#: Turns under way at the same time.
+AT_ONCE = 10
+#: Real time for everything. Nothing takes this long when it is right.
+PATIENCE_S = 1800.0 if IS_FULL else 300.0
+
+
+@pytest.fixture
+def postgres() -> Iterator[Server]:
+    """A PostgreSQL of the test's own."""
+    with own_postgres() as server:
+        yield server
+
+
+@pytest.fixture
+def redis() -> Iterator[Server]:
+    """A Redis of the test's own."""
+    with own_redis() as server:
+        yield server
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    folder = tmp_path / "ledger"
+    folder.mkdir()
+    return Ledger(folder)
+
+
+@pytest.fixture
+def fleet(tmp_path: Path, postgres: Server, redis: Server, ledger: Ledger) -> Fleet:
+    return Fleet(tmp_path, {DATABASE: postgres.url, REDIS: redis.url, LEDGER: str(ledger.folder)})
+
+
+@pytest.fixture
+async def http() -> AsyncIterator[httpx.AsyncClient]:
+    limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
+    async with httpx.AsyncClient(headers=HEADERS, timeout=60, limits=limits) as client:
+        yield client
+
+
+def customers(http: httpx.AsyncClient, fleet: Fleet, ledger: Ledger, count: int) -> list[Customer]:
+    """As many with a key on their payment as without."""
+    return [
+        Customer(http, fleet.addresses, ledger, f"{('pay', 'transfer')[n % 2]} A-{n}", seed=n) for n in range(count)
+    ]
+
+
+async def test_turns_survive_a_killed_worker_each_second_and_a_restart_of_the_database(
+    fleet: Fleet, postgres: Server, ledger: Ledger, http: httpx.AsyncClient
+) -> None:
+    async with asyncio.timeout(PATIENCE_S), fleet.running(webs=2, workers=3):
+        everybody = customers(http, fleet, ledger, TURNS)
+        chaos, over = Chaos(fleet, seed=1), asyncio.Event()
+        striking = asyncio.create_task(chaos.run(over))
+        half = asyncio.Event()
+        room = asyncio.Semaphore(AT_ONCE)
+
+        async def one(customer: Customer) -> None:
+            async with room:
+                await customer.turn()
+            if sum(other.has_ended for other in everybody) >= TURNS // 2:
+                half.set()
+
+        async def restart() -> None:
+            await half.wait()
+            # Without a word to its clients, as after a power cut; then it recovers from its log.
+            await asyncio.to_thread(postgres.stop, signal.SIGQUIT)
+            await asyncio.to_thread(postgres.start)
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(restart())
+                for customer in everybody:
+                    group.create_task(one(customer))
+        finally:
+            over.set()
+            await striking
+
+        doubts, attaches = (sum(getattr(each, name) for each in everybody) for name in ("doubts", "attaches"))
+        print(f"{TURNS} turns, {chaos.kills} workers killed, {doubts} cards in doubt, {attaches} connections")
+        assert chaos.kills >= TURNS // 6
+        await judge(postgres.url, ledger, everybody)
+
+
+async def test_parked_runs_go_on_after_every_process_was_replaced(
+    fleet: Fleet, postgres: Server, ledger: Ledger, http: httpx.AsyncClient
+) -> None:
+    async with asyncio.timeout(PATIENCE_S), fleet.running(webs=1, workers=1):
+        everybody = customers(http, fleet, ledger, 4)
+        await asyncio.gather(*(customer.ask() for customer in everybody))
+
+        await fleet.kill_all()
+        await fleet.add(webs=1, workers=1)
+        for customer in everybody:
+            for number in customer.cards():
+                await customer.decide(number)
+        await asyncio.gather(*(customer.turn() for customer in everybody))
+
+        await judge(postgres.url, ledger, everybody)
+
+
+async def judge(database: str, ledger: Ledger, everybody: Sequence[Customer]) -> None:
+    """All turns have ended well, each effect happened once, and each client has the whole stream."""
+    assert [customer.error for customer in everybody if customer.error] == []
+    assert Counter(ledger.effects()) == Counter(customer.message.partition(" ")[2] for customer in everybody)
+    store = SqlStore(database, migrate=False)
+    await store.open()
+    try:
+        for customer in everybody:
+            run_id = customer.run_id
+            assert run_id is not None
+
+            run = await store.read(partial(_run, run_id))
+            assert run is not None
+            assert run.status is RunStatus.COMPLETED
+            stream = await store.read(partial(_frames, run_id))
+            frames = {numbered.seq: numbered.frame for numbered in stream if numbered.frame["kind"] != "done"}
+            assert customer.frames == frames, f"the client of {run_id} has other frames than the run"
+    finally:
+        await store.close()
+
+
+def _run(run_id: str, tx: Tx) -> Run | None:
+    return tx.run(run_id)
+
+
+def _frames(run_id: str, tx: Tx) -> list[NumberedFrame]:
+    return tx.frames(run_id, after=0, limit=10_000)
