@@ -2,13 +2,14 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
+from datetime import timedelta
 
 import pytest
 
 from signoff.domain.jsonvalue import Json, JsonObject
 from signoff.ports.engine import EngineStatus, Retry, TaskInfo
 from tests.conformance.engine.contract_cancel import CancelContract
-from tests.conformance.engine.contract_children import ChildrenContract
+from tests.conformance.engine.contract_children import ChildrenContract, leaf, parent_of
 from tests.conformance.engine.contract_patches import PatchesContract
 from tests.conformance.engine.contract_positions import PositionsContract
 from tests.conformance.engine.contract_recovery import RecoveryContract
@@ -90,3 +91,29 @@ class TestPatches(PatchesContract):
 
 class TestRecovery(RecoveryContract):
     """See `RecoveryContract`."""
+
+    async def test_a_child_inherits_the_namespace_of_its_parent(self, world: EngineWorld) -> None:
+        """LACKS["a worker for all namespaces"]: driven by a worker of the namespace."""
+        worker = await world.worker(bodies={"flow": parent_of("child"), "leaf": leaf}, namespace="red")
+        await worker.start()
+        await world.output()
+
+        assert (await world.run("child")).namespace == "red"
+
+    async def test_drain_ends_by_force_what_does_not_end(self, world: EngineWorld) -> None:
+        """LACKS["pending after a forced drain"]: an action that is cut off is in doubt, as everywhere."""
+        tool = Tool(held=asyncio.Event())
+        worker = await world.worker(bodies={"flow": dispatching(ONCE)}, handlers={"tool": tool})
+        await worker.start()
+        await tool.started.wait()
+        draining = asyncio.create_task(worker.close())
+        await asyncio.sleep(0)
+        world.clock.advance(timedelta(minutes=5))
+        await draining
+        again = Tool()
+        await world.worker(bodies={"flow": dispatching(ONCE)}, handlers={"tool": again})
+
+        output = await world.output()
+        assert isinstance(output, dict)
+        assert output["in_doubt"] == "step"
+        assert again.calls == []

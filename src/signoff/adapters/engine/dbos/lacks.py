@@ -8,6 +8,13 @@ LACKS: Mapping[str, str] = {
     "a body sees its step's cancel": (
         "a run leaves memory while a worker does its step, so a cancel ends it without executing its body again"
     ),
+    "a worker for all namespaces": (
+        "namespaces share no queue, and DBOS is told by name which queues to listen to: a worker drives the runs of "
+        "its own namespace, one without a namespace those without one"
+    ),
+    "pending after a forced drain": (
+        "a run whose step was cut off stays parked on it; the worker that takes over the step wakes the run"
+    ),
     "concurrency per worker": (
         "DBOS keeps a queue's settings in the database: what the last worker that starts says holds for all of them"
     ),
