@@ -62,6 +62,7 @@ class Signoff:
         database: ``"sqlite:///desk.db"``, ``"postgresql://…"`` or ``"memory://"`` (lost with the process), or
             a `Store` of your own.
         actor: finds who acts in a request; without one every route answers 401.
+        agent_actors: resolvers of their own for messages to these agents (by name), in place of `actor`.
         durable: True runs each turn as a replay-safe workflow, and inline with a loud warning if the engine
             cannot start; "strict" refuses to start instead; False runs inline.
         model: for agents that name none: a catalog name, or a `Model`.
@@ -96,6 +97,7 @@ class Signoff:
         agents: Sequence[Agent],
         database: str | Store = "sqlite:///signoff.db",
         actor: ActorResolver | None = None,
+        agent_actors: Mapping[str, ActorResolver] | None = None,
         durable: bool | Literal["strict"] = True,
         model: str | Model | None = None,
         models: ModelCatalog | None = None,
@@ -120,8 +122,12 @@ class Signoff:
         self._clock = clock or SystemClock()
         self._ids = ids or SystemIds()
         self._actor = actor
+        self._agent_actors = dict(agent_actors or {})
         self.events = Events(self._clock, subscribers)
         self.store = self._store(database, migrate=migrate)
+        for name in self._agent_actors:
+            if name not in [agent.name for agent in agents]:
+                raise ConfigurationError(f"agent_actors names {name!r}, which is no agent")
         turn = TurnDeps(
             store=self.store,
             agents=AgentRegistry(agents),
@@ -234,6 +240,7 @@ class Signoff:
             self.deps,
             HttpOptions(
                 actor=self._actor,
+                agent_actors=self._agent_actors,
                 adonis=adonis,
                 production=production,
                 keep_alive=keep_alive,

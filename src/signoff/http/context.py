@@ -1,7 +1,7 @@
 """What every route shares: the use cases' ports, the settings of the door, who asks, what was sent."""
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TypeVar
 
@@ -29,13 +29,15 @@ BodyT = TypeVar("BodyT", bound=bodies.Body)
 class HttpOptions:
     """How the routes behave.
 
-    Without an `actor` resolver every route answers 401. `adonis` speaks the older `{delta}` dialect on top of
+    Without an `actor` resolver every route answers 401. `agent_actors` resolve the actor of a `POST /chat` that names
+    their agent, e.g. a public agent behind an anonymous session. `adonis` speaks the older `{delta}` dialect on top of
     the native frames (WIRE 8); without it, streams also carry `tool-input-delta`. `production` replaces texts
     that may hold internals in a failed run's last frame by one fixed sentence. Bodies over `body_bytes_max`
     are refused.
     """
 
     actor: ActorResolver | None = None
+    agent_actors: Mapping[str, ActorResolver] = field(default_factory=dict)
     adonis: bool = True
     production: bool = True
     keep_alive: timedelta = timedelta(seconds=10)
@@ -67,6 +69,20 @@ class Door:
             return await bodies.read(request, model, bytes_max=self.options.body_bytes_max)
 
         return read
+
+    async def message(self, request: Request) -> tuple[Actor, bodies.ChatBody]:
+        """Dependency of `POST /chat`: who asks, and what.
+
+        Strangers are refused unread, unless some agent has a resolver of its own: then the body says which one.
+        """
+        resolver = self.options.actor
+        if not self.options.agent_actors:
+            actor = await resolve(resolver, request)
+            return actor, await bodies.read(request, bodies.ChatBody, bytes_max=self.options.body_bytes_max)
+        body = await bodies.read(request, bodies.ChatBody, bytes_max=self.options.body_bytes_max)
+        if body.agent is not None:
+            resolver = self.options.agent_actors.get(body.agent, resolver)
+        return await resolve(resolver, request), body
 
     def stream(self, attached: Attached) -> EventStreamResponse:
         """`attached` as an event stream."""

@@ -46,13 +46,13 @@ def add_chat_routes(router: APIRouter, door: Door) -> None:
         openapi_extra=request_body(ChatBody),
     )
     async def send_message(
-        actor: Actor = Depends(door.caller),
-        body: ChatBody = Depends(door.body(ChatBody)),
+        message: tuple[Actor, ChatBody] = Depends(door.message),
         idempotency_key: Annotated[
             str | None, Header(description="1-255 characters; a repeat gets the same run")
         ] = None,
     ) -> Response:
         """Send a message and watch the answer. A conversation is made where none is named."""
+        actor, body = message
         started = await send(door.deps, actor, _send_request(body, idempotency_key))
         # The run may have ended before we look: whoever started it still sees all of it.
         return door.stream(await attach(door.deps, actor, started.run_id, even_ended=True))
