@@ -10,10 +10,10 @@ import pytest
 
 from signoff.domain.jsonvalue import Json, JsonObject
 from signoff.errors import InDoubt, StoreBusy
-from signoff.ports.engine import Context, EngineStatus, TaskInfo
+from signoff.ports.engine import Context, EngineLimits, EngineStatus, TaskInfo
 from signoff.ports.store import Tx
 from tests.conformance.engine.contract_children import leaf
-from tests.conformance.engine.contract_steps import three_records
+from tests.conformance.engine.contract_steps import dispatching, three_records
 from tests.conformance.engine.contract_waits import one_wait
 from tests.conformance.engine.world import (
     ONCE,
@@ -143,6 +143,53 @@ async def test_a_signal_that_commits_together_with_the_park(world: EmbeddedWorld
     await worker.start()
 
     assert await world.output() == "just now"
+
+
+async def test_duplicate_result_ignored(world: EmbeddedWorld) -> None:
+    """The zombie's tool comes home after the successor's attempt: what is journaled stays."""
+    late = Tool(held=asyncio.Event(), result=lambda _task, _info: "late")
+    zombie = await world.worker(
+        bodies={"flow": dispatching(READ)},
+        handlers={"tool": late},
+        limits=EngineLimits(lease=timedelta(days=1)),
+    )
+    await zombie.start()
+    await late.started.wait()
+    await world.expire("run")
+    await world.worker(bodies={"flow": dispatching(READ)}, handlers={"tool": Tool(result=lambda _task, _info: "first")})
+    await world.pass_time(timedelta(seconds=10))
+    assert await world.output() == {"value": "first"}
+    assert late.held is not None
+    late.held.set()
+    await world.quiet(zombie)
+    await world.flushed(zombie)
+
+    assert late.finished == 1
+    assert [entry.body for entry in await world.history()] == ["first"]
+
+
+async def test_late_result_after_terminal_dropped(world: EmbeddedWorld) -> None:
+    """The run was cancelled, its worker paused, and others settled it: the tool comes home to nobody."""
+    late = Tool(held=asyncio.Event())
+    zombie = await world.worker(
+        bodies={"flow": dispatching(ONCE)},
+        handlers={"tool": late},
+        limits=EngineLimits(lease=timedelta(days=1)),
+    )
+    await zombie.start()
+    await late.started.wait()
+    await zombie.cancel()
+    await world.expire("run")
+    await world.worker(bodies={"flow": dispatching(ONCE)}, handlers={"tool": Tool()})
+    await world.pass_time(timedelta(seconds=10))
+    await world.until(EngineStatus.CANCELLED)
+    assert late.held is not None
+    late.held.set()
+    await world.quiet(zombie)
+
+    assert late.finished == 1
+    assert [entry.state for entry in await world.history()] == ["started"]
+    assert (await world.run()).status is EngineStatus.CANCELLED
 
 
 class Bank:

@@ -13,6 +13,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TypeVar
 
+from sqlalchemy import text
+
 from signoff.adapters.engine.embedded import EmbeddedEngine
 from signoff.adapters.engine.embedded.connection import connection_of
 from signoff.adapters.stores.sql import SqlStore
@@ -460,7 +462,7 @@ class EmbeddedWorld(EngineWorld):
         await worker.transact(lambda tx: None)
 
     async def expire(self, run_id: str) -> None:
-        await self._execute("UPDATE engine_runs SET lease_until = 0 WHERE id = ?", run_id)
+        await self._execute("UPDATE engine_runs SET lease_until = 0 WHERE id = :id", id=run_id)
 
     async def quiet(self, worker: Worker) -> None:
         assert isinstance(worker, EmbeddedWorker)
@@ -473,10 +475,11 @@ class EmbeddedWorld(EngineWorld):
         return worker.faults.commits
 
     async def change_journal(self, run_id: str, position: int, body: str) -> None:
-        await self._execute("UPDATE checkpoints SET body = ? WHERE run_id = ? AND position = ?", body, run_id, position)
+        statement = "UPDATE checkpoints SET body = :body WHERE run_id = :id AND position = :position"
+        await self._execute(statement, body=body, id=run_id, position=position)
 
-    async def _execute(self, statement: str, *values: object) -> None:
-        await self._window.transact(lambda tx: connection_of(tx).exec_driver_sql(statement, values).rowcount)
+    async def _execute(self, statement: str, **values: object) -> None:
+        await self._window.transact(lambda tx: connection_of(tx).execute(text(statement), values).rowcount)
 
     def _told(self) -> None:
         self._loop.call_soon_threadsafe(self._tell)
