@@ -4,7 +4,6 @@ signoff worker tests.processes.chaos_app:app
 python -m tests.processes.chaos_app
 """
 
-import asyncio
 import os
 import socket
 from datetime import timedelta
@@ -23,6 +22,8 @@ from signoff.testing.scripted import Answer, ScriptedModel, ask_for, asked, say,
 DATABASE = "SIGNOFF_TEST_CHAOS_DATABASE"
 REDIS = "SIGNOFF_TEST_CHAOS_REDIS"
 LEDGER = "SIGNOFF_TEST_CHAOS_LEDGER"
+
+LAST_WORDS = "It is done, and here are a few words about it."
 
 #: A run may lose its worker often here.
 LIMITS = EngineLimits(lease=timedelta(seconds=3), sweep=timedelta(seconds=1), crashes_max=100)
@@ -86,7 +87,7 @@ def script(prompt: Prompt) -> Answer:
         case 1:
             return turn("This needs a person. ", ask_for(name, {"order": order}))
         case _:
-            return say("It is done, and here are a few words about it.", delay=timedelta(milliseconds=15))
+            return say(LAST_WORDS, delay=timedelta(milliseconds=15))
 
 
 def desk() -> Signoff:
@@ -108,6 +109,7 @@ def desk() -> Signoff:
 
 
 async def main() -> None:
+    """A web server, until it is killed."""
     app = desk()
     api = FastAPI(lifespan=app.lifespan)
     api.include_router(app.router(adonis=False), prefix="/agent")
@@ -118,7 +120,5 @@ async def main() -> None:
             await server.serve(sockets=[listener])
 
 
-if __name__ == "__main__":
-    asyncio.run(main())
-elif DATABASE in os.environ:
-    app = desk()
+#: What `signoff worker` is told to load; the nursery makes it in each process of its own.
+app: Signoff

@@ -1,10 +1,10 @@
-"""Two web servers and three workers, of which one is killed each second, while the database is restarted."""
+"""Processes that are killed, one each second, while turns run, and a database that is restarted under them."""
 
 import asyncio
 import os
 import signal
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -14,13 +14,12 @@ import pytest
 from signoff.adapters.stores.sql import SqlStore
 from signoff.domain.frame import NumberedFrame
 from signoff.domain.run import Run, RunStatus
+from signoff.domain.thread import Message, Role
 from signoff.ports.store import Tx
-from tests.processes.chaos_app import DATABASE, LEDGER, REDIS, Ledger
+from tests.processes.chaos_app import DATABASE, LAST_WORDS, LEDGER, REDIS, Ledger
 from tests.processes.customer import HEADERS, Customer
 from tests.processes.fleet import Chaos, Fleet
 from tests.services import Server, own_postgres, own_redis
-
-pytestmark = [pytest.mark.postgres, pytest.mark.redis]
 
 IS_FULL = os.environ.get("SIGNOFF_CHAOS") == "full"
 TURNS = 200 if IS_FULL else 30
@@ -53,6 +52,7 @@ def ledger(tmp_path: Path) -> Ledger:
 
 @pytest.fixture
 def fleet(tmp_path: Path, postgres: Server, redis: Server, ledger: Ledger) -> Fleet:
+    """On DBOS, PostgreSQL and Redis."""
     return Fleet(tmp_path, {DATABASE: postgres.url, REDIS: redis.url, LEDGER: str(ledger.folder)})
 
 
@@ -70,43 +70,70 @@ def customers(http: httpx.AsyncClient, fleet: Fleet, ledger: Ledger, count: int)
     ]
 
 
+async def play(everybody: Sequence[Customer], chaos: Chaos, *, at_half: Callable[[], Awaitable[None]]) -> None:
+    """All turns, some at a time, while there is chaos; `at_half` is called when half of them have ended."""
+    over, half = asyncio.Event(), asyncio.Event()
+    room = asyncio.Semaphore(AT_ONCE)
+
+    async def one(customer: Customer) -> None:
+        async with room:
+            await customer.turn()
+        if sum(each.has_ended for each in everybody) >= len(everybody) // 2:
+            half.set()
+
+    async def interfere() -> None:
+        await half.wait()
+        await at_half()
+
+    async def turns() -> None:
+        await asyncio.gather(interfere(), *(one(customer) for customer in everybody))
+        over.set()
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(chaos.run(over))
+        group.create_task(turns())
+    doubts, attaches = (sum(getattr(each, name) for each in everybody) for name in ("doubts", "attaches"))
+    print(f"{len(everybody)} turns, {chaos.kills} killed, {doubts} cards in doubt, {attaches} connections")
+    print(f"{sum(each.came_late for each in everybody)} ended unseen")
+    assert chaos.kills >= len(everybody) // 6
+
+
+@pytest.mark.postgres
+@pytest.mark.redis
 async def test_turns_survive_a_killed_worker_each_second_and_a_restart_of_the_database(
     fleet: Fleet, postgres: Server, ledger: Ledger, http: httpx.AsyncClient
 ) -> None:
+    async def restart() -> None:
+        # Without a word to its clients, as after a power cut; then it recovers from its log.
+        await asyncio.to_thread(postgres.stop, signal.SIGQUIT)
+        await asyncio.to_thread(postgres.start)
+
     async with asyncio.timeout(PATIENCE_S), fleet.running(webs=2, workers=3):
         everybody = customers(http, fleet, ledger, TURNS)
-        chaos, over = Chaos(fleet, seed=1), asyncio.Event()
-        striking = asyncio.create_task(chaos.run(over))
-        half = asyncio.Event()
-        room = asyncio.Semaphore(AT_ONCE)
+        await play(everybody, Chaos(fleet.workers, fleet.add_worker, seed=1), at_half=restart)
 
-        async def one(customer: Customer) -> None:
-            async with room:
-                await customer.turn()
-            if sum(other.has_ended for other in everybody) >= TURNS // 2:
-                half.set()
-
-        async def restart() -> None:
-            await half.wait()
-            # Without a word to its clients, as after a power cut; then it recovers from its log.
-            await asyncio.to_thread(postgres.stop, signal.SIGQUIT)
-            await asyncio.to_thread(postgres.start)
-
-        try:
-            async with asyncio.TaskGroup() as group:
-                group.create_task(restart())
-                for customer in everybody:
-                    group.create_task(one(customer))
-        finally:
-            over.set()
-            await striking
-
-        doubts, attaches = (sum(getattr(each, name) for each in everybody) for name in ("doubts", "attaches"))
-        print(f"{TURNS} turns, {chaos.kills} workers killed, {doubts} cards in doubt, {attaches} connections")
-        assert chaos.kills >= TURNS // 6
         await judge(postgres.url, ledger, everybody)
 
 
+async def test_servers_that_share_a_file_are_killed_each_second(
+    tmp_path: Path, ledger: Ledger, http: httpx.AsyncClient
+) -> None:
+    """The embedded engine: whoever lives takes over what a killed one drove."""
+    database = f"sqlite:///{tmp_path}/desk.db"
+    fleet = Fleet(tmp_path, {DATABASE: database, LEDGER: str(ledger.folder)})
+    async with asyncio.timeout(PATIENCE_S), fleet.running(webs=2, workers=0):
+        everybody = customers(http, fleet, ledger, TURNS)
+        await play(everybody, Chaos(fleet.webs, fleet.add_web, seed=2), at_half=nothing)
+
+        await judge(database, ledger, everybody)
+
+
+async def nothing() -> None:
+    """No interference."""
+
+
+@pytest.mark.postgres
+@pytest.mark.redis
 async def test_parked_runs_go_on_after_every_process_was_replaced(
     fleet: Fleet, postgres: Server, ledger: Ledger, http: httpx.AsyncClient
 ) -> None:
@@ -140,7 +167,12 @@ async def judge(database: str, ledger: Ledger, everybody: Sequence[Customer]) ->
             assert run.status is RunStatus.COMPLETED
             stream = await store.read(partial(_frames, run_id))
             frames = {numbered.seq: numbered.frame for numbered in stream if numbered.frame["kind"] != "done"}
+            if customer.came_late:
+                frames = {seq: frame for seq, frame in frames.items() if seq <= max(customer.frames)}
             assert customer.frames == frames, f"the client of {run_id} has other frames than the run"
+            messages = await store.read(partial(_messages, run.thread_id))
+            assert [message.role for message in messages] == [Role.USER, *[Role.ASSISTANT] * 3]
+            assert messages[-1].content == LAST_WORDS
     finally:
         await store.close()
 
@@ -151,3 +183,7 @@ def _run(run_id: str, tx: Tx) -> Run | None:
 
 def _frames(run_id: str, tx: Tx) -> list[NumberedFrame]:
     return tx.frames(run_id, after=0, limit=10_000)
+
+
+def _messages(thread_id: str, tx: Tx) -> list[Message]:
+    return tx.messages_of(thread_id)
