@@ -26,6 +26,8 @@ class Retry:
     Waits between attempts grow from `backoff` by `factor` up to `backoff_max`, jittered to 50-100 %.
     `repeatable`: a step that was started and lost its process runs again (as the next attempt); otherwise it
     is in doubt and `InDoubt` is raised in the body, journaled like any other outcome.
+    `marked_first`: the start mark is durable, and the run not cancelled, before the work begins. A step that is
+    not repeatable always is; set it for one that may be repeated but has an effect.
     """
 
     attempts: int = 1
@@ -33,6 +35,7 @@ class Retry:
     factor: float = 2.0
     backoff_max: timedelta = timedelta(seconds=30)
     repeatable: bool = True
+    marked_first: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,6 +29,8 @@ HISTORY_SELECT = "agent:history-select"
 #: An action is never repeated silently: what a crash leaves open is put to a person.
 _ONCE = Retry(attempts=1, repeatable=False)
 _AGAIN = Retry(attempts=1, repeatable=True)
+#: An idempotent action may run again, but it has an effect: none begins after a cancel was answered (C44).
+_AGAIN_MARKED = Retry(attempts=1, repeatable=True, marked_first=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -278,7 +280,7 @@ async def _execute(
     A tool that asks the user in the middle is run again from its start once the answers are there. `told` is
     bookkeeping that was launched right before: it shares the commit of the tool's start mark.
     """
-    repeatable = claimed.claim.kind is ToolKind.READ or claimed.claim.idempotent
+    retry = _retry_of(claimed.claim)
     answers: list[Json] = []
     round_ = 0
     while True:
@@ -287,7 +289,7 @@ async def _execute(
             group="tool",
             input={"turn": turn.to_json(), "callId": claimed.id, "mode": "run", "answers": list(answers)},
         )
-        running = ctx.dispatch(name, task, retry=_AGAIN if repeatable else _ONCE)
+        running = ctx.dispatch(name, task, retry=retry)
         before, told = ([] if told is None else [told]), None
         try:
             outcome = Outcome.from_json((await settle_all([*before, running]))[-1])
@@ -302,6 +304,12 @@ async def _execute(
         if not isinstance(outcome, Questioned):
             return outcome
         answers.append(await ask.ask_for_tool(ctx, deps, turn, books, claimed.call, outcome))
+
+
+def _retry_of(claimed: Claim) -> Retry:
+    if claimed.kind is ToolKind.READ:
+        return _AGAIN
+    return _AGAIN_MARKED if claimed.idempotent else _ONCE
 
 
 async def _resolve_doubt(

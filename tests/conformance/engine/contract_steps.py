@@ -106,6 +106,17 @@ class StepsContract:
         assert [info.attempt for info in (*tool.calls, *again.calls)] == [1, 2]
         assert tool.calls[0].idempotency_key == again.calls[0].idempotency_key
 
+    async def test_a_repeatable_step_with_an_effect_is_marked_before_it_begins(self, world: EngineWorld) -> None:
+        """Its start is durable when the work begins; a worker that dies then leaves an attempt that counts."""
+        retry = Retry(repeatable=True, marked_first=True)
+        tool = Tool(held=asyncio.Event())
+        worker = await world.worker(bodies={"flow": dispatching(retry)}, handlers={"tool": tool})
+        await worker.start()
+        await tool.started.wait()
+        await worker.crash()
+
+        assert [(entry.name, entry.state) for entry in await world.history()] == [("step", "started")]
+
     async def test_a_step_that_may_not_repeat_is_in_doubt_after_a_crash(self, world: EngineWorld) -> None:
         tool = Tool(held=asyncio.Event())
         worker = await world.worker(bodies={"flow": dispatching(ONCE)}, handlers={"tool": tool})

@@ -137,7 +137,7 @@ class _Step:
         mark = self._mark(State.STARTED, attempt, encode({"spared": spared}) if spared else NULL)
         if marked:
             await self.execution.change(mark)
-        elif self.retry.repeatable:
+        elif self.retry.repeatable and not self.retry.marked_first:
             self.execution.append_soon(mark)
         else:
             await self.execution.append(mark)
