@@ -14,6 +14,10 @@ START_S = 60.0
 ROOT = Path(__file__).parents[2]
 
 
+class GaveUp(Exception):
+    """A process ended before it was ready."""
+
+
 class Member:
     """A process of the fleet. `ready` is what it said when it could be used."""
 
@@ -69,8 +73,15 @@ class Fleet:
                 group.create_task(self.add_worker())
 
     async def add_worker(self) -> None:
-        """Start one more worker, and wait until it is ready."""
-        self.workers.append(await self._start("worker", "signoff worker: "))
+        """Start one more worker, and wait until it is ready. As a supervisor does, try again if it gives up:
+        it may not reach its database."""
+        async with asyncio.timeout(START_S):
+            while True:
+                try:
+                    self.workers.append(await self._start("worker", "signoff worker: "))
+                except GaveUp:
+                    continue
+                return
 
     async def kill_all(self) -> None:
         """SIGKILL for everybody."""
@@ -102,7 +113,9 @@ class Fleet:
         async with asyncio.timeout(START_S):
             pid = (await reader.readline()).decode().strip()
             line = (await reader.readline()).decode().strip()
-        assert line.startswith(says), f"{kind} did not start: {line!r}\n{log.read_text()}"
+        if not line:
+            raise GaveUp(f"{kind} did not start\n{log.read_text()}")
+        assert line.startswith(says), line
         return Member(int(pid), reader, line)
 
 

@@ -6,11 +6,15 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from signoff import Actor, Signoff
+from signoff.adapters.system import SystemClock
+from signoff.cli.desk import operator
 from signoff.domain.frame import NumberedFrame
 from signoff.service.decide import DecisionRequest, Verb
 from signoff.service.send import SendRequest
@@ -175,3 +179,17 @@ async def executing(ledger: Path) -> int:
         while not paid(ledger):  # noqa: ASYNC110  # another process' file can only be polled
             await asyncio.sleep(0.02)
     return paid(ledger)[0][1]
+
+
+async def test_pruning_from_the_command_line_leaves_nothing_with_dbos(url: str, ledger: Path, web: Signoff) -> None:
+    async with WorkerProcess.started(url, ledger):
+        await approve(web, *await ask_for_refund(web))
+        waiting, _ = await ask_for_refund(web)
+
+        async with operator(url) as desk:
+            assert await desk.prune(before=SystemClock().now() + timedelta(days=1)) == 1
+
+    with psycopg.connect(url) as connection:
+        left = connection.execute("SELECT workflow_uuid FROM dbos.workflow_status").fetchall()
+    assert left
+    assert [name for (name,) in left if waiting not in name] == []

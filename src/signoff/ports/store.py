@@ -245,6 +245,7 @@ class Tx(Protocol):
         agent: str | None = None,
         fingerprint: str | None = None,
         lease_before: datetime | None = None,
+        ended_before: datetime | None = None,
         limit: int = 100,
         before_id: str | None = None,
     ) -> list[Run]:

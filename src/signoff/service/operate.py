@@ -141,6 +141,8 @@ class Operator:
 
         def write(tx: Tx) -> int:
             pruned = self._engine.prune(tx, before=before, limit=limit)
+            # No engine knows of those that ran inline.
+            pruned += [run.id for run in tx.runs(durable=False, ended_before=before, limit=limit)]
             for run_id in pruned:
                 tx.delete_run(run_id)
             return len(pruned)

@@ -124,7 +124,7 @@ async def test_runs_are_filtered_and_paged_newest_first(store: Store) -> None:
         a_run("run_6", fingerprint="f2"),
         a_run("run_7", lease_until=at(10)),
         a_run("run_8", lease_until=None),
-        a_run("run_9", status=RunStatus.COMPLETED),
+        a_run("run_9", status=RunStatus.COMPLETED, ended_at=at(3)),
     )
 
     async def ids(**filters: object) -> str:
@@ -140,6 +140,8 @@ async def test_runs_are_filtered_and_paged_newest_first(store: Store) -> None:
     assert await ids(fingerprint="f2") == "6"
     assert await ids(lease_before=at(10)) == ""
     assert await ids(lease_before=at(10.001)) == "7"
+    assert await ids(ended_before=at(3)) == ""
+    assert await ids(ended_before=at(3.001)) == "9"
     assert await ids(limit=3) == "987"
     assert await ids(limit=3, before_id="run_7") == "654"
     assert await ids(tenant="acme", status=RunStatus.RUNNING, parked=True, durable=True, before_id="run_5") == "1"

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from typer.testing import CliRunner
@@ -22,9 +23,9 @@ async def purge_cache(key: str) -> str:
     return key
 
 
-def application(database: str) -> Signoff:
+def application(database: str, *, durable: bool | Literal["strict"] = "strict") -> Signoff:
     desk = Agent("desk", instructions="Help.", tools=[purge_cache])
-    return Signoff(agents=[desk], model=DemoModel(SystemClock()), database=database, durable="strict")
+    return Signoff(agents=[desk], model=DemoModel(SystemClock()), database=database, durable=durable)
 
 
 class Left:
@@ -143,6 +144,20 @@ def test_a_retried_run_is_active_again_and_goes_on_with_the_next_server(left: Le
 def test_prunes_what_ended_and_keeps_what_is_parked(left: Left) -> None:
     assert "pruned: 2" in run("runs", "prune", "--older-than-days", "0", "--database", left.database)
 
+    assert [row["id"] for row in listed(left)] == [left.parked]
+
+
+def test_prunes_what_ran_inline(left: Left) -> None:
+    async def play() -> str:
+        app = application(left.database, durable=False)
+        async with app.running():
+            started = await app.send(ANA, SendRequest(message="hello"))
+            attached = await app.attach(ANA, started.run_id, even_ended=True)
+            return [str(numbered.frame["kind"]) async for numbered in attached.frames][-1]
+
+    assert asyncio.run(play()) == "done"
+
+    assert "pruned: 3" in run("runs", "prune", "--older-than-days", "0", "--database", left.database)
     assert [row["id"] for row in listed(left)] == [left.parked]
 
 

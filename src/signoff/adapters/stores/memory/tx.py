@@ -171,6 +171,7 @@ class MemoryTx:
         agent: str | None = None,
         fingerprint: str | None = None,
         lease_before: datetime | None = None,
+        ended_before: datetime | None = None,
         limit: int = 100,
         before_id: str | None = None,
     ) -> list[Run]:
@@ -184,6 +185,7 @@ class MemoryTx:
             and agent in (None, run.agent)
             and fingerprint in (None, run.fingerprint)
             and (lease_before is None or _is_before(run.lease_until, lease_before))
+            and (ended_before is None or _is_before(run.ended_at, ended_before))
             and (before_id is None or run.id < before_id)
         ]
         return sorted(found, key=lambda run: run.id, reverse=True)[:limit]

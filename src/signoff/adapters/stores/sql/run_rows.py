@@ -68,6 +68,7 @@ _FILTERS = {
     "agent": runs.c.agent == bindparam("agent"),
     "fingerprint": runs.c.fingerprint == bindparam("fingerprint"),
     "lease_before": runs.c.lease_until < bindparam("lease_before"),
+    "ended_before": runs.c.ended_at < bindparam("ended_before"),
     "before_id": runs.c.id < bindparam("before_id"),
 }
 
@@ -158,6 +159,7 @@ class RunRows:
         agent: str | None = None,
         fingerprint: str | None = None,
         lease_before: datetime | None = None,
+        ended_before: datetime | None = None,
         limit: int = 100,
         before_id: str | None = None,
     ) -> list[Run]:
@@ -169,6 +171,7 @@ class RunRows:
             "agent": agent,
             "fingerprint": fingerprint,
             "lease_before": lease_before,
+            "ended_before": ended_before,
             "before_id": before_id,
         }
         filters = {name: value for name, value in asked.items() if value is not None}
