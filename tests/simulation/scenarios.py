@@ -445,3 +445,6 @@ SCENARIOS = [
     PARALLEL_CHILDREN,
     DETACHED,
 ]
+
+#: Also played with streamed text, marks and ledger rows as commits of their own, as with a model that takes its time.
+SLOWLY = [READ, APPROVED, FLAKY, BROKEN, GRANDCHILD]

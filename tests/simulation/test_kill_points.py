@@ -11,7 +11,7 @@ from signoff.domain.call import ToolKind
 from signoff.testing.places import Place
 from tests.simulation.play import Played, play, undisturbed
 from tests.simulation.scenario import Scenario
-from tests.simulation.scenarios import APPROVED, BROKEN, FLAKY, GRANDCHILD, READ, SCENARIOS
+from tests.simulation.scenarios import SCENARIOS, SLOWLY
 from tests.simulation.seen import assert_same, attempts
 
 
@@ -33,9 +33,6 @@ def every_kill_point(scenario: Scenario, *, eager: bool = False) -> list[KillPoi
     alive = undisturbed(scenario, eager=eager)
     return [KillPoint(scenario=scenario, place=place, alive=alive, eager=eager) for place in alive.places]
 
-
-#: Streamed text, marks and ledger rows are commits of their own in these, as with a model that takes its time.
-SLOWLY = [READ, APPROVED, FLAKY, BROKEN, GRANDCHILD]
 
 KILL_POINTS = [kill for scenario in SCENARIOS for kill in every_kill_point(scenario)]
 KILL_POINTS += [kill for scenario in SLOWLY for kill in every_kill_point(scenario, eager=True)]

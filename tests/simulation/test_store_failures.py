@@ -15,7 +15,7 @@ from sqlalchemy.exc import OperationalError
 from signoff.domain.run import RunStatus
 from tests.simulation.play import play, undisturbed
 from tests.simulation.scenario import Scenario
-from tests.simulation.scenarios import APPROVED, GRANDCHILD, SCENARIOS
+from tests.simulation.scenarios import APPROVED, GRANDCHILD, SCENARIOS, SLOWLY
 from tests.simulation.seen import assert_same
 
 
@@ -52,43 +52,63 @@ class Outage:
             error.sqlite_errorcode = code
             raise OperationalError(statement, None, error)
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """A scenario and what its database does. `eager`: see `testing.stepped.SteppedStore`."""
+
+    scenario: Scenario
+    kind: Kind
+    first: int
+    refusals: int
+    eager: bool
+
     def __str__(self) -> str:
-        return f"{self.kind}-{self.first}+{self.refusals}"
+        return f"{self.scenario}-{'eager-' if self.eager else ''}{self.kind}-{self.first}+{self.refusals}"
+
+    def outage(self) -> Outage:
+        """The outage, for one play."""
+        return Outage(kind=self.kind, first=self.first, refusals=self.refusals)
 
 
-def every_outage(scenario: Scenario, *, refusals: int) -> list[tuple[Scenario, int, Kind, int]]:
+def every_outage(scenario: Scenario, *, refusals: int, eager: bool = False) -> list[Trial]:
     """One at each commit of the scenario; every other one is a full disk."""
-    commits = undisturbed(scenario).commits
-    return [(scenario, first, [Kind.LOCKED, Kind.FULL][first % 2], refusals) for first in range(commits)]
+    commits = undisturbed(scenario, eager=eager).commits
+    kinds = [Kind.LOCKED, Kind.FULL]
+    return [
+        Trial(scenario=scenario, kind=kinds[first % 2], first=first, refusals=refusals, eager=eager)
+        for first in range(commits)
+    ]
 
 
-SHORT = [outage for scenario in SCENARIOS for outage in every_outage(scenario, refusals=2)]
+SHORT = [trial for scenario in SCENARIOS for trial in every_outage(scenario, refusals=2)]
+#: Here a write that nobody waits for is refused on its own, and what comes after it is not.
+GAPS = [trial for scenario in SLOWLY for trial in every_outage(scenario, refusals=1, eager=True)]
 LONG = every_outage(APPROVED, refusals=15)
 PATIENT = every_outage(APPROVED, refusals=2) + every_outage(GRANDCHILD, refusals=2)
 
 
-@pytest.mark.parametrize(("scenario", "first", "kind", "refusals"), SHORT + LONG, ids=str)
-def test_an_outage_ends_no_turn_in_a_mess(scenario: Scenario, first: int, kind: Kind, refusals: int) -> None:
+@pytest.mark.parametrize("trial", SHORT + GAPS + LONG, ids=str)
+def test_an_outage_ends_no_turn_in_a_mess(trial: Trial) -> None:
     """The store has no patience at all, so everybody above it hears of the outage."""
-    outage = Outage(kind=kind, first=first, refusals=refusals)
-    alive = undisturbed(scenario).seen
-    seen = play(scenario, refusals=outage).seen
+    outage = trial.outage()
+    alive = undisturbed(trial.scenario, eager=trial.eager).seen
+    seen = play(trial.scenario, eager=trial.eager, refusals=outage).seen
 
-    assert outage.begun > first, "the outage never came"
+    assert outage.begun > trial.first, "the outage never came"
     assert not Counter(seen.effects) - Counter(alive.effects), "something happened twice"
     for mine, run in zip(alive.rows.runs, seen.rows.runs, strict=True):
         assert run.status is mine.status, f"{run.id} is {run.status}: {run.error}"
     assert_same(seen, alive, interleaves=True)
 
 
-@pytest.mark.parametrize(("scenario", "first", "kind", "refusals"), PATIENT, ids=str)
-def test_a_patient_store_hides_an_outage(scenario: Scenario, first: int, kind: Kind, refusals: int) -> None:
+@pytest.mark.parametrize("trial", PATIENT, ids=str)
+def test_a_patient_store_hides_an_outage(trial: Trial) -> None:
     """Within the store's patience nobody else notices."""
-    outage = Outage(kind=kind, first=first, refusals=refusals)
-    alive = undisturbed(scenario)
-    played = play(scenario, refusals=outage, patience=timedelta(seconds=30))
+    outage = trial.outage()
+    played = play(trial.scenario, refusals=outage, patience=timedelta(seconds=30))
 
-    assert outage.begun > first
+    assert outage.begun > trial.first
     assert played.seen.in_doubt == frozenset()
     assert all(run.status is not RunStatus.FAILED for run in played.seen.rows.runs)
-    assert_same(played.seen, alive.seen, interleaves=False)
+    assert_same(played.seen, undisturbed(trial.scenario).seen, interleaves=False)

@@ -17,7 +17,7 @@ from typing import Any, ParamSpec, Protocol, TypeVar
 from sqlalchemy import Engine, event
 from sqlalchemy.engine import make_url
 
-from signoff.adapters.stores.sql.batch import CommitFaults, Job, StoreKilled, run_batch
+from signoff.adapters.stores.sql.batch import CommitFaults, Job, StoreKilled
 from signoff.adapters.stores.sql.sqlite import SqliteBackend, SqliteDialect
 from signoff.testing.stores import Changed, MortalStore
 
@@ -119,7 +119,7 @@ class SteppedStore(MortalStore):
         faults: CommitFaults | None = None,
         eager: bool = False,
         refusals: "Refusals | None" = None,
-        patience: timedelta = timedelta(seconds=30),
+        patience: timedelta = timedelta(),
     ) -> None:
         """
         Args:
@@ -171,6 +171,7 @@ class _SingleThread(SqliteBackend):
             self._flush()
 
     def close(self) -> None:
+        self._closing = True
         self._flush()
         self._connection.close()
         self.engine.dispose()
@@ -179,14 +180,10 @@ class _SingleThread(SqliteBackend):
         """Readers in other processes are none of this."""
 
     def _flush(self) -> bool:
-        worked = bool(self._queue) and not self._life.over
+        worked = False
         try:
-            while self._queue and not self._life.over:
-                self._deliver(
-                    self._patience.settle(
-                        self._take(), lambda jobs: run_batch(self._connection, jobs, self.dialect, self._life)
-                    )
-                )
+            while self._queue and not self._life.over and self._settle(self._connection, self._take()):
+                worked = True
         except StoreKilled:
             self._queue.clear()
         return worked

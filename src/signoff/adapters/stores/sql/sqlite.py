@@ -16,7 +16,7 @@ from signoff.adapters.stores.sql.batch import Ended, Job, Life, StoreKilled, run
 from signoff.adapters.stores.sql.patience import Patience
 from signoff.adapters.stores.sql.statement import execute
 from signoff.adapters.stores.sql.tx import SqlTx
-from signoff.errors import ConfigurationError
+from signoff.errors import ConfigurationError, StoreBusy
 
 T = TypeVar("T")
 
@@ -162,12 +162,26 @@ class SqliteBackend:
             connection.exec_driver_sql("PRAGMA busy_timeout = 0")
             try:
                 while (jobs := self._next(connection)) is not None:
-                    ended = self._patience.settle(
-                        jobs, lambda members: run_batch(connection, members, self.dialect, self._life)
-                    )
-                    self._deliver(ended)
+                    self._settle(connection, jobs)
             except StoreKilled:
                 return
+
+    def _settle(self, connection: Connection, jobs: Sequence[Job]) -> bool:
+        """Run the jobs and tell who waits. False: they go with the next ones, since the database refused them.
+
+        So it is with pieces that nobody waits for: whoever submitted them goes on, and what comes next must not take
+        effect without them.
+        """
+        ended = self._patience.settle(jobs, lambda members: run_batch(connection, members, self.dialect, self._life))
+        refused = [outcome.job for batch in ended for outcome in batch.outcomes if isinstance(outcome.error, StoreBusy)]
+        if refused and all(job.future is None for job in jobs) and not self._closing:
+            with self._changed:
+                self._queue.extendleft(reversed(refused))
+                self._flush_at = time.monotonic() + _SOON_S
+            self._deliver([batch for batch in ended if not any(each.job in refused for each in batch.outcomes)])
+            return False
+        self._deliver(ended)
+        return True
 
     def _next(self, connection: Connection) -> list[Job] | None:
         """Wait for jobs and take what is there; None when the store closes and nothing is left."""
