@@ -182,8 +182,11 @@ class Tx(Protocol):
 
     # messages -----------------------------------------------------------------------------------------------
 
-    def insert_message(self, message: Message) -> Message:
-        """Store it at the end of its thread; returns it with its `seq` (rising within the thread)."""
+    def insert_message(self, message: Message, **of_thread: Unpack[ThreadChanges]) -> Message:
+        """Store it at the end of its thread; returns it with its `seq` (rising within the thread).
+
+        `of_thread` are changes of the thread that come with the message, as `change_thread` makes them.
+        """
         ...
 
     def message(self, message_id: str) -> Message | None: ...

@@ -263,7 +263,8 @@ def _settle(
     name = signal_name(call)
     match deps.runner.signal(tx, call.run_id, name, payload, dedup_key=name):
         case SignalOutcome.ACCEPTED | SignalOutcome.DUPLICATE:
-            return Decided(decision=decision, have=max(1, len(tx.votes_of(call.id))), needed=call.quorum)
+            have = len(tx.votes_of(call.id)) if call.quorum > 1 else 1
+            return Decided(decision=decision, have=max(1, have), needed=call.quorum)
         case SignalOutcome.TERMINAL | SignalOutcome.UNKNOWN:
             raise RunNotActive(call.run_id)
 

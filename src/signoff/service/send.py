@@ -72,7 +72,11 @@ async def send(deps: Deps, actor: Actor, request: SendRequest) -> Started:
             return earlier
     # Ids are made here, not in the transaction: its work may run again after a deadlock.
     fresh = _Fresh(run_id=deps.ids.new("run"), thread_id=deps.ids.new("thread"), message_id=deps.ids.new("msg"))
-    return await deps.store.transact("send", lambda tx: _admit(deps, actor, request, fresh, tx))
+    try:
+        return await deps.store.transact("send", lambda tx: _admit(deps, actor, request, fresh, tx))
+    except QuotaExceeded as spent:
+        deps.events.emit(EventName.QUOTA_EXCEEDED, period=spent.period)
+        raise
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,7 +215,7 @@ def _thread(actor: Actor, request: SendRequest, fresh: _Fresh, tx: Tx, now: date
     if request.thread_id is not None:
         return owned_thread(tx, actor, request.thread_id)
     new_id = request.new_thread_id or fresh.thread_id
-    existing = tx.thread(new_id)
+    existing = None if request.new_thread_id is None else tx.thread(new_id)
     if existing is not None:
         if existing.deleted_at is not None:
             raise Forbidden("this conversation was deleted")
@@ -239,7 +243,6 @@ def _check_quota(deps: Deps, actor: Actor, tx: Tx, now: datetime) -> None:
         return
     for window in deps.quota.windows(tx, actor, now):
         if window.is_spent:
-            deps.events.emit(EventName.QUOTA_EXCEEDED, period=window.period)
             raise QuotaExceeded(period=window.period)
 
 
@@ -252,9 +255,10 @@ def _keep_message(tx: Tx, thread: Thread, request: SendRequest, fresh: _Fresh, n
             content=request.message,
             run_id=fresh.run_id,
             created_at=now,
-        )
+        ),
+        updated_at=now,
+        last_message_preview=" ".join(request.message.split())[:PREVIEW_LENGTH],
     )
-    tx.change_thread(thread.id, updated_at=now, last_message_preview=" ".join(request.message.split())[:PREVIEW_LENGTH])
 
 
 def _drop_last_answer(tx: Tx, thread: Thread) -> None:

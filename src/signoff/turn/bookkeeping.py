@@ -18,7 +18,7 @@ from signoff.elicitation.intake import IntakeWhen
 from signoff.errors import InDoubt, QuotaExceeded
 from signoff.models.usage import to_wire
 from signoff.ports.events import EventName
-from signoff.ports.store import Tx
+from signoff.ports.store import ThreadChanges, Tx
 from signoff.turn import card, settle
 from signoff.turn.access import agent_of
 from signoff.turn.claim import RungPlan
@@ -203,8 +203,7 @@ class Books:
                 usage=_stored_usage(reply),
                 created_at=now,
             )
-            tx.insert_message(message)
-            self._touch_thread(tx, reply.text, now)
+            tx.insert_message(message, **_touch(reply.text, now))
             tx.add_to_run(
                 turn.run_id,
                 steps=1,
@@ -245,9 +244,9 @@ class Books:
                     run_id=turn.run_id,
                     agent_name=turn.agent,
                     created_at=now,
-                )
+                ),
+                **_touch(text, now),
             )
-            self._touch_thread(tx, text, now)
             if last is not None:
                 self._close_step(tx, last)
             if not turn.is_nested:
@@ -266,12 +265,6 @@ class Books:
     def _close_step(self, tx: Tx, reply: Reply) -> None:
         if not self._turn.is_nested:
             tx.emit(self._turn.stream_id, [reply.step_finish()])
-
-    def _touch_thread(self, tx: Tx, text: str, now: datetime) -> None:
-        if text:
-            tx.change_thread(self._turn.thread_id, updated_at=now, last_message_preview=preview(text))
-        else:
-            tx.change_thread(self._turn.thread_id, updated_at=now)
 
     def _run(self, tx: Tx) -> Run:
         run = tx.run(self._turn.run_id)
@@ -387,3 +380,8 @@ def _stored_usage(reply: Reply) -> JsonObject:
 
 def _decimal(text: str | None) -> Decimal | None:
     return None if text is None else Decimal(text)
+
+
+def _touch(text: str, now: datetime) -> ThreadChanges:
+    """What a message changes in its thread; one without text leaves the preview of the one before."""
+    return {"updated_at": now, "last_message_preview": preview(text)} if text else {"updated_at": now}

@@ -134,11 +134,13 @@ class _ModelCall:
             async for event in events:
                 match event:
                     case TextDelta(text=text):
-                        self._text.append(clean_text(text))
-                        self._writer.write(frame.text(clean_text(text)))
+                        text = clean_text(text)
+                        self._text.append(text)
+                        self._writer.write(frame.text(text))
                     case ReasoningDelta(text=text):
-                        self._reasoning.append(clean_text(text))
-                        self._writer.write(frame.reasoning(clean_text(text)))
+                        text = clean_text(text)
+                        self._reasoning.append(text)
+                        self._writer.write(frame.reasoning(text))
                     case CallStarted():
                         self._start_call(event)
                     case CallDelta(index=index, arguments=arguments):
@@ -257,10 +259,10 @@ class StreamWriter:
         last = self._frames[-1] if self._frames else None
         if last is None or not _merge(last, piece):
             self._frames.append(dict(piece))
-        if not self._spoken or self._deps.clock.now() >= self._next_flush:
+        if not self._spoken:
             self._spoken = True
             self.flush()
-        elif self._timer is None:
+        elif self._timer is None:  # else it flushes, and no delta has to ask for the time
             self._timer = self._deps.clock.call_at(self._next_flush, self.flush)
 
     def flush(self) -> None:

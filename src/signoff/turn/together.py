@@ -17,6 +17,8 @@ async def settle_all(work: Sequence[Awaitable[T]]) -> list[T]:
     Of several errors the gravest propagates: diverged, lease lost, cancelled, suspended, then the first ordinary
     one. `asyncio.gather` alone would leave siblings running, and a `TaskGroup` would wrap control flow.
     """
+    if len(work) == 1:
+        return [await work[0]]
     results = await asyncio.gather(*work, return_exceptions=True)
     errors = [result for result in results if isinstance(result, BaseException)]
     for marker in _PRIORITY:

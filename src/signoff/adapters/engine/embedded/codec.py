@@ -3,7 +3,7 @@
 What a first execution hands to the body went through here as well, so it equals what a replay reads.
 """
 
-from signoff.domain.jsonvalue import Json, JsonObject, clean_text, decode, encode, normalise
+from signoff.domain.jsonvalue import Json, JsonObject, clean_text, decode, normalised_text
 from signoff.errors import InDoubt, StepFailed
 
 #: An error's text is for people; a longer one (a whole page of HTML, say) is cut, so that it always fits an entry.
@@ -18,7 +18,7 @@ def store_value(name: str, value: object, *, bytes_max: int) -> str:
     Raises:
         NotJson, TooLarge: naming the checkpoint.
     """
-    return encode(normalise(value, what=f"checkpoint {name!r}", bytes_max=bytes_max))
+    return normalised_text(value, what=f"checkpoint {name!r}", bytes_max=bytes_max)
 
 
 def load_value(text: str) -> Json:

@@ -249,6 +249,14 @@ class EmbeddedContext:
     async def _settle_all(
         self, branches: Sequence[Callable[[Context], Awaitable[T]]], contexts: Sequence["EmbeddedContext"]
     ) -> list[T]:
+        if len(branches) == 1:
+            # Nearly every step has one call, and a task of its own would change nothing for it.
+            try:
+                return [await branches[0](contexts[0])]
+            except RunSuspended as suspended:
+                self._suspended = suspended
+                raise
+
         async def run(branch: Callable[[Context], Awaitable[T]], context: EmbeddedContext) -> T:
             return await branch(context)
 

@@ -70,13 +70,17 @@ class Execution:
     unread: set[int] = field(default_factory=set)
     on_cancel: list[Callable[[], None]] = field(default_factory=list)
     interrupted: asyncio.Event = field(default_factory=asyncio.Event)
+    _hold: Hold | None = None
     _active: int = 0
     _quiet: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
     def hold(self) -> Hold:
         """The right to write, as of now: take it when the write is submitted."""
-        return Hold(run_id=self.run_id, fence=self.fence, tip=self.tip)
+        hold = self._hold
+        if hold is None or hold.tip != self.tip or hold.fence != self.fence:
+            hold = self._hold = Hold(run_id=self.run_id, fence=self.fence, tip=self.tip)
+        return hold
 
     # what the journal says ----------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from signoff.adapters.engine.embedded.codec import failure_of, message_of
 from signoff.adapters.engine.embedded.connection import connection_of
 from signoff.adapters.engine.embedded.journal import Hold
 from signoff.adapters.engine.embedded.runs import Ending, Standing, Woken
-from signoff.domain.jsonvalue import Json, JsonObject, encode, normalise
+from signoff.domain.jsonvalue import Json, JsonObject, encode, normalise, normalised_text
 from signoff.errors import InvalidInput, UnknownWorkflow
 from signoff.ports.clock import Clock
 from signoff.ports.engine import EngineStatus, RunObserver, SignalOutcome
@@ -81,7 +81,7 @@ class Lifecycle:
             return SignalOutcome.UNKNOWN
         if run.status.is_terminal or run.status is EngineStatus.CANCELLING:
             return SignalOutcome.TERMINAL
-        text = encode(normalise(payload, what=f"signal {name!r}", bytes_max=self._bytes_max))
+        text = normalised_text(payload, what=f"signal {name!r}", bytes_max=self._bytes_max)
         now = self._clock.now()
         if not signals.leave(connection, run_id=run_id, name=name, payload=text, dedup_key=dedup_key, at=now):
             return SignalOutcome.DUPLICATE

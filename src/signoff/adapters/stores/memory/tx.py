@@ -76,9 +76,10 @@ class MemoryTx:
         if thread is not None and thread.active_run_id == run_id:
             self.undo.put(self._tables.threads, thread_id, replace(thread, active_run_id=None))
 
-    def insert_message(self, message: Message) -> Message:
+    def insert_message(self, message: Message, **of_thread: Unpack[ThreadChanges]) -> Message:
         stored = own(replace(message, seq=self._next_message(message.thread_id)))
         self._insert(self._tables.messages, message.id, stored, what="message")
+        self.change_thread(message.thread_id, **of_thread)
         return stored
 
     def message(self, message_id: str) -> Message | None:

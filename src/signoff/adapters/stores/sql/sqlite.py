@@ -60,7 +60,7 @@ class SqliteBackend:
     """A database file.
 
     All writes go through one thread in the order they were submitted. Everything that is queued when it looks is
-    one transaction, a savepoint each: many runs share one fsync. Another process on the same file is waited for.
+    one transaction: many runs share one fsync. Another process on the same file is waited for.
     """
 
     dialect = SqliteDialect()

@@ -16,6 +16,9 @@ from sqlalchemy.engine import Dialect
 from sqlalchemy.engine.interfaces import DBAPICursor
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.sql.elements import BindParameter, ColumnElement
+from sqlalchemy.types import TypeEngine
+
+from signoff.adapters.stores.sql.types import Converted
 
 R = TypeVar("R", bound="Value")
 
@@ -91,9 +94,13 @@ class _Compiled:
     def bind(self, values: dict[str, object]) -> Any:
         if self.constants:
             values = self.constants | values
+        bound = [
+            value if (value := values[name]) is None or process is None else process(value)
+            for name, process in self.binds
+        ]
         if self.positional:
-            return tuple([values[name] if process is None else process(values[name]) for name, process in self.binds])
-        return {name: values[name] if process is None else process(values[name]) for name, process in self.binds}
+            return bound
+        return {name: value for (name, _), value in zip(self.binds, bound, strict=True)}
 
     def read(self, rows: Sequence[RowValues]) -> list[RowValues]:
         if not self.results:
@@ -102,7 +109,8 @@ class _Compiled:
         for row in rows:
             values = list(row)
             for position, process in self.results:
-                values[position] = process(values[position])
+                if (value := values[position]) is not None:
+                    values[position] = process(value)
             read.append(values)
         return read
 
@@ -113,16 +121,28 @@ def _compile(clause: Clause, dialect: Dialect) -> _Compiled:
     names: Iterable[str] = (compiled.positiontup or ()) if compiled.positional else parameters
     results = []
     for position, column in enumerate(clause.exported_columns):
-        process = column.type.dialect_impl(dialect).result_processor(dialect, None)
+        process = _from_driver(column.type, dialect)
         if process is not None:
             results.append((position, process))
     return _Compiled(
         sql=str(compiled),
         positional=compiled.positional,
-        binds=tuple((name, parameters[name].type.dialect_impl(dialect).bind_processor(dialect)) for name in names),
+        binds=tuple((name, _to_driver(parameters[name].type, dialect)) for name in names),
         constants={name: parameter.value for name, parameter in parameters.items() if not parameter.required},
         results=tuple(results),
     )
+
+
+def _to_driver(type_: TypeEngine[Any], dialect: Dialect) -> Processor | None:
+    if isinstance(type_, Converted):
+        return type_.to_driver()
+    return type_.dialect_impl(dialect).bind_processor(dialect)
+
+
+def _from_driver(type_: TypeEngine[Any], dialect: Dialect) -> Processor | None:
+    if isinstance(type_, Converted):
+        return type_.from_driver()
+    return type_.dialect_impl(dialect).result_processor(dialect, None)
 
 
 class Value(Protocol):

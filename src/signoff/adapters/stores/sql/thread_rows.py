@@ -35,13 +35,6 @@ _RELEASE = Statement(
     .where(threads.c.id == bindparam("thread_id"), threads.c.active_run_id == bindparam("run_id"))
     .values(active_run_id=None)
 )
-_NUMBER = Statement(
-    update(threads)
-    .where(threads.c.id == bindparam("thread_id"))
-    .values(last_seq=threads.c.last_seq + bindparam("count"))
-    .returning(threads.c.last_seq)
-)
-
 _MESSAGE = Statement(MESSAGE.select().where(messages.c.id == bindparam("message_id")))
 _FROM = (messages.c.thread_id == bindparam("thread_id"), messages.c.seq >= bindparam("from_seq"))
 _MESSAGES = Statement(MESSAGE.select().where(*_FROM).order_by(messages.c.seq))
@@ -61,6 +54,17 @@ _MOVE_MESSAGE = Statement(
 _MOVE_CALLS = Statement(
     update(calls).where(calls.c.message_id == bindparam("of_message")).values(parameters(calls, ("thread_id",)))
 )
+
+
+@cache
+def _number(names: tuple[str, ...] = ()) -> Statement:
+    """Take the next numbers of a thread's messages, and change what else changes with them."""
+    return Statement(
+        update(threads)
+        .where(threads.c.id == bindparam("thread_id"))
+        .values({**parameters(threads, names), "last_seq": threads.c.last_seq + bindparam("count")})
+        .returning(threads.c.last_seq)
+    )
 
 
 @cache
@@ -94,8 +98,9 @@ class ThreadRows:
     def release_thread(self, thread_id: str, run_id: str) -> None:
         _RELEASE.run(self.connection, thread_id=thread_id, run_id=run_id)
 
-    def insert_message(self, message: Message) -> Message:
-        row = _NUMBER.one(self.connection, thread_id=message.thread_id, count=1)
+    def insert_message(self, message: Message, **of_thread: Unpack[ThreadChanges]) -> Message:
+        number = _number(tuple(sorted(of_thread)))
+        row = number.one(self.connection, thread_id=message.thread_id, count=1, **of_thread)
         if row is None:
             raise ValueError(f"there is no thread {message.thread_id!r}")
         stored = replace(message, seq=row[0])
@@ -121,7 +126,7 @@ class ThreadRows:
         ids = [str(row[0]) for row in _ASSISTANTS.all(self.connection, thread_id=from_thread)]
         if not ids:
             return
-        row = _NUMBER.one(self.connection, thread_id=to_thread, count=len(ids))
+        row = _number().one(self.connection, thread_id=to_thread, count=len(ids))
         if row is None:
             raise ValueError(f"there is no thread {to_thread!r}")
         for seq, message_id in enumerate(ids, row[0] - len(ids) + 1):

@@ -5,10 +5,12 @@ money to a picodollar.
 """
 
 import re
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
-from typing import Generic, TypeVar
+from operator import attrgetter
+from typing import Any, Generic, TypeVar
 
 from sqlalchemy import BigInteger, Text
 from sqlalchemy.engine import Dialect
@@ -18,6 +20,7 @@ from signoff.adapters.stores.money import exact
 from signoff.domain.jsonvalue import Json, decode, encode
 
 E = TypeVar("E", bound=StrEnum)
+T = TypeVar("T")
 
 _ESCAPE = "\x10"  # DLE, "data link escape": nobody types it
 _UNSAFE = re.compile("[\x00\x10\ud800-\udfff]")
@@ -29,7 +32,8 @@ _MICROSECOND = timedelta(microseconds=1)
 
 def escape(text: str) -> str:
     """Text that any database takes: NUL (PostgreSQL refuses it) and lone surrogates (no UTF-8) are escaped."""
-    if _UNSAFE.search(text) is None:
+    # Nothing that is printable is unsafe, and this is quick to ask.
+    if text.isprintable() or _UNSAFE.search(text) is None:
         return text
     return _UNSAFE.sub(lambda match: f"{_ESCAPE}{ord(match[0]):04x}", text)
 
@@ -51,7 +55,29 @@ def instant_of(value: int) -> datetime:
     return _EPOCH + timedelta(microseconds=value)
 
 
-class SafeText(TypeDecorator[str]):
+class Converted(TypeDecorator[T]):
+    """A type whose values two functions make into the driver's own and back; neither is ever given None.
+
+    `Statement` calls these functions as they are: SQLAlchemy's way through a `TypeDecorator` takes longer than what
+    they do.
+    """
+
+    def to_driver(self) -> Callable[[Any], Any]:
+        """The function that makes what the driver takes."""
+        raise NotImplementedError
+
+    def from_driver(self) -> Callable[[Any], T]:
+        """Its inverse."""
+        raise NotImplementedError
+
+    def process_bind_param(self, value: T | None, dialect: Dialect) -> Any:  # noqa: ARG002
+        return None if value is None else self.to_driver()(value)
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> T | None:  # noqa: ARG002
+        return None if value is None else self.from_driver()(value)
+
+
+class SafeText(Converted[str]):
     """Any Python string. PostgreSQL compares it by code points, as SQLite and Python do."""
 
     impl = Text
@@ -61,43 +87,45 @@ class SafeText(TypeDecorator[str]):
         """Byte order in PostgreSQL too: ids sort by time, and a locale's order would break that."""
         return Text(collation="C") if dialect.name == "postgresql" else Text()
 
-    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:  # noqa: ARG002
-        return None if value is None else escape(value)
+    def to_driver(self) -> Callable[[str], str]:
+        return escape
 
-    def process_result_value(self, value: str | None, dialect: Dialect) -> str | None:  # noqa: ARG002
-        return None if value is None else unescape(value)
+    def from_driver(self) -> Callable[[str], str]:
+        return unescape
 
 
-class JsonText(TypeDecorator[Json]):
+class JsonText(Converted[Json]):
     """JSON as ASCII text; JSON null and SQL NULL are the same None."""
 
     impl = Text
     cache_ok = True
 
-    def process_bind_param(self, value: Json, dialect: Dialect) -> str | None:  # noqa: ARG002
-        return None if value is None else encode(value)
+    def to_driver(self) -> Callable[[Json], str]:
+        return encode
 
-    def process_result_value(self, value: str | None, dialect: Dialect) -> Json:  # noqa: ARG002
-        return None if value is None else decode(value)
+    def from_driver(self) -> Callable[[str], Json]:
+        return decode
 
 
-class Words(TypeDecorator[tuple[str, ...]]):
+class Words(Converted[tuple[str, ...]]):
     """A few short strings, in order."""
 
     impl = Text
     cache_ok = True
 
-    def process_bind_param(self, value: tuple[str, ...] | None, dialect: Dialect) -> str | None:  # noqa: ARG002
-        return None if value is None else encode(list(value))
+    def to_driver(self) -> Callable[[tuple[str, ...]], str]:
+        return lambda words: encode(list(words))
 
-    def process_result_value(self, value: str | None, dialect: Dialect) -> tuple[str, ...] | None:  # noqa: ARG002
-        if value is None:
-            return None
-        words = decode(value)
-        return tuple(str(word) for word in words) if isinstance(words, list) else ()
+    def from_driver(self) -> Callable[[str], tuple[str, ...]]:
+        return _words_of
 
 
-class Word(TypeDecorator[E], Generic[E]):
+def _words_of(text: str) -> tuple[str, ...]:
+    words = decode(text)
+    return tuple(str(word) for word in words) if isinstance(words, list) else ()
+
+
+class Word(Converted[E], Generic[E]):
     """A member of a `StrEnum`, by its value. A word that is not in it raises `ValueError` when read."""
 
     impl = Text
@@ -107,34 +135,34 @@ class Word(TypeDecorator[E], Generic[E]):
         super().__init__()
         self.words = words
 
-    def process_bind_param(self, value: E | None, dialect: Dialect) -> str | None:  # noqa: ARG002
-        return None if value is None else value.value
+    def to_driver(self) -> Callable[[E], str]:
+        return attrgetter("_value_")
 
-    def process_result_value(self, value: str | None, dialect: Dialect) -> E | None:  # noqa: ARG002
-        return None if value is None else self.words(value)
+    def from_driver(self) -> Callable[[str], E]:
+        return self.words
 
 
-class Instant(TypeDecorator[datetime]):
+class Instant(Converted[datetime]):
     """An aware instant, as integer microseconds since 1970 UTC: exact, and it sorts."""
 
     impl = BigInteger
     cache_ok = True
 
-    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> int | None:  # noqa: ARG002
-        return None if value is None else microseconds(value)
+    def to_driver(self) -> Callable[[datetime], int]:
+        return microseconds
 
-    def process_result_value(self, value: int | None, dialect: Dialect) -> datetime | None:  # noqa: ARG002
-        return None if value is None else instant_of(value)
+    def from_driver(self) -> Callable[[int], datetime]:
+        return instant_of
 
 
-class Money(TypeDecorator[Decimal]):
+class Money(Converted[Decimal]):
     """US dollars as integer picodollars, so that databases add them exactly. Up to about nine million dollars."""
 
     impl = BigInteger
     cache_ok = True
 
-    def process_bind_param(self, value: Decimal | None, dialect: Dialect) -> int | None:  # noqa: ARG002
-        return None if value is None else int(exact(value).scaleb(12))
+    def to_driver(self) -> Callable[[Decimal], int]:
+        return lambda dollars: int(exact(dollars).scaleb(12))
 
-    def process_result_value(self, value: int | Decimal | None, dialect: Dialect) -> Decimal | None:  # noqa: ARG002
-        return None if value is None else Decimal(int(value)).scaleb(-12)
+    def from_driver(self) -> Callable[[int | Decimal], Decimal]:
+        return lambda picodollars: Decimal(int(picodollars)).scaleb(-12)
