@@ -84,3 +84,9 @@ def test_no_commit_is_left_out(scenario: Scenario) -> None:
     assert [place.labels for place in before] == [place.labels for place in after]
     assert alive.places == undisturbed(scenario).places, "another play takes another way"
     assert alive.places == [kill.place for kill in KILL_POINTS if kill.scenario is scenario and not kill.eager]
+
+
+def test_there_are_many_places() -> None:
+    """Fewer, larger commits are welcome; a scenario that silently stops before its story is told is not."""
+    assert len(KILL_POINTS) > 1500
+    assert min(len(undisturbed(scenario).places) for scenario in SCENARIOS) > 20
