@@ -243,6 +243,7 @@ class StreamWriter:
         self._attempt = attempt
         self._closes = closes
         self._opened = False
+        self._first: int | None = None
         self._spoken = False
         self._frames: list[Frame] = []
         self._timer: Timer | None = None
@@ -283,23 +284,27 @@ class StreamWriter:
             self._opened = True
             self._deps.store.transact_soon(f"begin:{self._step}", partial(self._open, frames=frames))
         elif frames:
-            self._deps.store.transact_soon(f"text:{self._step}", partial(_emit, self._turn.stream_id, frames))
+            self._deps.store.transact_soon(f"text:{self._step}", partial(self._add, frames=frames))
 
     def _open(self, tx: Tx, frames: list[Frame]) -> None:
         turn = self._turn
-        run = tx.run(turn.run_id) if self._attempt > 1 else None
-        lost_from = None if run is None else run.attempt_seq
+        run = tx.run(turn.run_id)
+        if run is None or run.status.is_terminal or (self._attempt == 1 and run.attempt_seq is not None):
+            return  # somebody else drives this run by now, or it has ended: what we hear is nobody's
         opening = [frame.step_start()]
-        if lost_from is not None:
-            tx.withdraw(turn.stream_id, from_seq=lost_from)
+        if run.attempt_seq is not None:
+            tx.withdraw(turn.stream_id, from_seq=run.attempt_seq)
         elif self._closes is not None:
             opening.insert(0, self._closes)
         last = tx.emit(turn.stream_id, [*opening, *frames])
-        tx.change_run(turn.run_id, attempt_seq=last - len(frames))
+        self._first = last - len(frames)
+        tx.change_run(turn.run_id, attempt_seq=self._first)
 
-
-def _emit(stream_id: str, frames: list[Frame], tx: Tx) -> None:
-    tx.emit(stream_id, frames)
+    def _add(self, tx: Tx, frames: list[Frame]) -> None:
+        # A worker that lost the run to another must not speak on its stream: the run's row names the attempt that may.
+        run = tx.run(self._turn.run_id)
+        if run is not None and run.attempt_seq == self._first and not run.status.is_terminal:
+            tx.emit(self._turn.stream_id, frames)
 
 
 def _merge(last: Frame, piece: Frame) -> bool:
