@@ -8,12 +8,29 @@ from signoff import Actor, Agent, Signoff
 from signoff.domain import frame
 from signoff.domain.run import Run, RunStatus
 from signoff.domain.thread import Thread
+from signoff.ports.store import Tx
 from signoff.testing.clock import START, FakeClock, FakeIds
 from signoff.testing.scripted import ScriptedModel
 from signoff.turn.input import TurnInput
 from signoff.turn.llm import StreamWriter
 
 TURN = TurnInput(run_id="r", thread_id="t", stream_id="r", actor=Actor(id="ana"), agent="desk")
+
+
+def insert_rows(tx: Tx) -> None:
+    tx.insert_thread(Thread(id="t", actor_id="ana", created_at=START, updated_at=START))
+    tx.insert_run(
+        Run(
+            id="r",
+            thread_id="t",
+            actor_id="ana",
+            agent="desk",
+            stream_id="r",
+            durable=True,
+            input=TURN.to_json(),
+            created_at=START,
+        )
+    )
 
 
 @pytest.fixture
@@ -27,24 +44,7 @@ async def app() -> AsyncIterator[Signoff]:
         ids=FakeIds(),
     )
     async with app.running():
-        await app.store.transact(
-            "rows",
-            lambda tx: (
-                tx.insert_thread(Thread(id="t", actor_id="ana", created_at=START, updated_at=START)),
-                tx.insert_run(
-                    Run(
-                        id="r",
-                        thread_id="t",
-                        actor_id="ana",
-                        agent="desk",
-                        stream_id="r",
-                        durable=True,
-                        input=TURN.to_json(),
-                        created_at=START,
-                    )
-                ),
-            ),
-        )
+        await app.store.transact("rows", insert_rows)
         yield app
 
 
