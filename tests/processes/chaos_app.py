@@ -22,6 +22,7 @@ from signoff.testing.scripted import Answer, ScriptedModel, ask_for, asked, say,
 DATABASE = "SIGNOFF_TEST_CHAOS_DATABASE"
 REDIS = "SIGNOFF_TEST_CHAOS_REDIS"
 LEDGER = "SIGNOFF_TEST_CHAOS_LEDGER"
+WORKERS = "SIGNOFF_TEST_CHAOS_WORKERS"
 
 LAST_WORDS = "It is done, and here are a few words about it."
 
@@ -91,17 +92,16 @@ def script(prompt: Prompt) -> Answer:
 
 
 def desk() -> Signoff:
-    """Serves nothing by itself; streams go over Redis if there is one."""
+    """Streams go over Redis if there is one, and runs to workers if there are any; else servers drive them."""
     redis = os.environ.get(REDIS)
-    database = os.environ[DATABASE]
-    is_shared = database.startswith("postgresql")
+    has_workers = WORKERS in os.environ
     return Signoff(
         agents=[Agent("desk", instructions="Help.", tools=[look_up, pay, transfer])],
         model=ScriptedModel.from_function(script),
-        database=database,
+        database=os.environ[DATABASE],
         actor=HeaderActorResolver(),
-        engine="dbos" if is_shared else "embedded",
-        serve=not is_shared,
+        engine="dbos" if has_workers else "embedded",
+        serve=not has_workers,
         durable="strict",
         engine_limits=LIMITS,
         sink=RedisSink(redis) if redis else "database",

