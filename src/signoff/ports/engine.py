@@ -144,6 +144,15 @@ class Context(Protocol):
         """Take the marker's position if the journal has it; writes none."""
         ...
 
+    def on_undo(self, name: str, task: Task, *, retry: Retry) -> None:
+        """Say how to undo what the body does here, for a cancel that compensates (see `Engine.cancel`).
+
+        Takes no position and writes nothing: each execution, replays included, says it again. Said before the
+        step it belongs to, it also covers one whose outcome nobody knows, and must bear that nothing happened;
+        said after, it covers only a step whose result was journaled.
+        """
+        ...
+
     def parallel(self, branches: Sequence[Callable[["Context"], Awaitable[T]]]) -> Awaitable[list[T]]:
         """Run the branches together, each on a `Context` with positions of its own, in call order.
 
@@ -312,11 +321,19 @@ class Engine(Protocol):
         """Leave a signal for the run; the first accepted one wins per `dedup_key`. May come before the wait."""
         ...
 
-    def cancel(self, tx: Tx, run_id: str) -> bool:
+    def cancel(self, tx: Tx, run_id: str, *, compensate: bool = False) -> bool:
         """Cancel the run and its linked children. Needs nothing but their own rows.
 
         A run that nobody executes ends at once (the observer settles it in this transaction); one that is
         executed sees it at its next primitive. False: it had ended already, or is unknown.
+
+        With `compensate` each of them stays `cancelling` until it is undone, children before their parents: the
+        body is replayed as far as the journal goes, then what it said with `Context.on_undo` runs, newest
+        first, each journaled at a negative position (-1 is the first). One that fails is journaled like that and
+        the others go on; the run ends `cancelled` all the same. A wish to compensate can be added while a run is
+        cancelling, and is not withdrawn by a plain cancel.
+
+        A run whose code no longer fits its journal cannot be undone: it fails, and goes on being undone on `retry`.
         """
         ...
 
@@ -341,7 +358,7 @@ class Engine(Protocol):
     def retry(self, tx: Tx, run_id: str) -> bool:
         """Drive a `failed` or `dead` run again; False: it is neither.
 
-        Crash count, error and failed entries are cleared.
+        Crash count, error and failed entries are cleared. One that ended so while it was undone is undone further.
         """
         ...
 

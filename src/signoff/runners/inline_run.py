@@ -258,6 +258,10 @@ class InlineContext:
         del patch_id
         return _started(_value(None))
 
+    def on_undo(self, name: str, task: Task, *, retry: Retry) -> None:
+        """Not kept: only a cancel that compensates asks for it, and a runner's cancel never does."""
+        del name, task, retry
+
     def parallel(self, branches: Sequence[Callable[[Context], Awaitable[T]]]) -> Awaitable[list[T]]:
         """See `ports.engine.Context`."""
         return _started(settle_all([branch(self) for branch in branches]))

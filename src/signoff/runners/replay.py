@@ -77,7 +77,8 @@ class _EndOfJournal(RunSuspended):
 class _Journal:
     def __init__(self, run_id: str, entries: Sequence[JournalEntry]) -> None:
         self.run_id = run_id
-        self._entries = {entry.position: entry for entry in entries}
+        # Below 0 is how the run was undone afterwards; the body knows nothing of it.
+        self._entries = {entry.position: entry for entry in entries if entry.position > 0}
         self._read: set[int] = set()
 
     @property
@@ -172,6 +173,9 @@ class _ReplayContext:
         if there is not None and there.kind == "patch":
             self._take("patch", patch_id)
         return _Later(lambda: _value(None))
+
+    def on_undo(self, name: str, task: Task, *, retry: Retry) -> None:
+        """A replay undoes nothing."""
 
     def parallel(self, branches: Sequence[Callable[[Context], Awaitable[T]]]) -> Awaitable[list[T]]:
         self._take("parallel", str(len(branches)))

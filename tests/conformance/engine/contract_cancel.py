@@ -1,10 +1,22 @@
 """Cancelling: at once while parked, at the next primitive while running, and never undone by a late result."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from datetime import timedelta
 
 from signoff.domain.jsonvalue import Json, JsonObject
-from signoff.errors import RunCancelled, StepFailed
-from signoff.ports.engine import Body, Context, EngineStatus, Retry, SignalOutcome, TaskInfo
+from signoff.errors import ContinueAsNew, RunCancelled, StepFailed
+from signoff.ports.engine import (
+    Body,
+    Context,
+    EngineLimits,
+    EngineStatus,
+    JournalEntry,
+    Retry,
+    SignalOutcome,
+    TaskInfo,
+)
 from signoff.ports.store import Tx
 from tests.conformance.engine.contract_children import parent_of, patient_leaf
 from tests.conformance.engine.contract_waits import one_wait
@@ -17,6 +29,48 @@ def step_then_note(retry: Retry) -> Body:
         return await ctx.record("after", writing("after", value), compute=nothing)
 
     return body
+
+
+async def trip(ctx: Context, _input: JsonObject) -> Json:
+    """Book two things, each with what undoes it, and wait for a person."""
+    for thing in ("flight", "hotel"):
+        ctx.on_undo(f"cancel {thing}", TOOL, retry=ONCE)
+        await ctx.dispatch(f"book {thing}", TOOL, retry=ONCE)
+    return await ctx.wait_for_signal("go")
+
+
+#: What a trip does, and what undoes it.
+BOOKED = ["book flight", "book hotel"]
+UNDONE = ["cancel hotel", "cancel flight"]
+
+
+def undos(history: list[JournalEntry]) -> list[tuple[int, str, str]]:
+    """Position, name and state of what undid the run, in the order in which it ran."""
+    return [(entry.position, entry.name, entry.state) for entry in reversed(history) if entry.position < 0]
+
+
+class Agency(Tool):
+    """Keeps the first call named `holds` until `held` is set; fails those named `refuses`."""
+
+    def __init__(self, *, holds: str = "", refuses: str = "") -> None:
+        super().__init__(held=asyncio.Event())
+        self.holds = holds
+        self.refuses = refuses
+        self.holding = asyncio.Event()
+
+    async def __call__(self, task: JsonObject, info: TaskInfo) -> Json:
+        self.calls.append(info)
+        if info.name == self.holds and self.held is not None:
+            self.holding.set()
+            await self.held.wait()
+        if info.name == self.refuses:
+            raise LookupError("no such booking")
+        self.finished += 1
+        return info.name
+
+    def let_go(self) -> None:
+        assert self.held is not None
+        self.held.set()
 
 
 class CancelContract:
@@ -328,3 +382,408 @@ class CancelContract:
         await world.worker(bodies={"flow": parent_of("child"), "leaf": patient_leaf})
 
         assert {(await world.run(run_id)).status for run_id in ("run", "child")} == {EngineStatus.CANCELLED}
+
+
+class CompensatingCancelContract:
+    """Subclass, give a `world` fixture, change nothing else."""
+
+    async def test_compensating_cancel_undoes_newest_first(self, world: EngineWorld) -> None:
+        """Parked: it leaves its wait for good, is undone step by step, and only then people see it cancelled."""
+        agency = Agency(holds="cancel flight")
+        worker = await world.worker(bodies={"flow": trip}, handlers={"tool": agency})
+        await worker.start()
+        await world.parked()
+
+        assert await worker.cancel(compensate=True)
+        await agency.holding.wait()
+        assert (await world.run()).status is EngineStatus.CANCELLING
+        assert await world.notes() == []
+        assert await worker.signal("go") is SignalOutcome.TERMINAL
+        agency.let_go()
+        await world.until(EngineStatus.CANCELLED)
+
+        assert agency.names == BOOKED + UNDONE
+        assert undos(await world.history()) == [(-1, "cancel hotel", "done"), (-2, "cancel flight", "done")]
+        assert (await world.run()).waits == ()
+        await world.flushed(worker)
+        assert await world.notes() == ["ended run cancelled"]
+        assert worker.observer.parks == [("run", True), ("run", False)]
+
+    async def test_plain_cancel_undoes_nothing(self, world: EngineWorld) -> None:
+        agency = Agency()
+        worker = await world.worker(bodies={"flow": trip}, handlers={"tool": agency})
+        await worker.start()
+        await world.parked()
+        await worker.cancel()
+
+        assert (await world.run()).status is EngineStatus.CANCELLED
+        assert agency.names == BOOKED
+
+    async def test_compensating_cancel_without_undos(self, world: EngineWorld) -> None:
+        worker = await world.worker(bodies={"flow": one_wait})
+        await worker.start()
+        await world.parked()
+
+        assert await worker.cancel(compensate=True)
+        await world.until(EngineStatus.CANCELLED)
+        assert not await worker.cancel(compensate=True)
+        assert await world.notes() == ["ended run cancelled"]
+
+    async def test_compensating_cancel_of_a_running_step(self, world: EngineWorld) -> None:
+        """The booking that runs comes home; the next one does not begin, and has its undo all the same."""
+        agency = Agency(holds="book flight")
+
+        async def body(ctx: Context, _input: JsonObject) -> Json:
+            ctx.on_undo("cancel flight", TOOL, retry=ONCE)
+            await ctx.dispatch("book flight", TOOL, retry=ONCE)
+            ctx.on_undo("cancel hotel", TOOL, retry=ONCE)
+            return await ctx.record("book hotel", writing("hotel"), compute=nothing)
+
+        worker = await world.worker(bodies={"flow": body}, handlers={"tool": agency})
+        await worker.start()
+        await agency.holding.wait()
+        await worker.cancel(compensate=True)
+        agency.let_go()
+        await world.until(EngineStatus.CANCELLED)
+
+        assert agency.names == ["book flight", *UNDONE]
+        assert await world.notes() == ["ended run cancelled"]
+
+    async def test_compensating_cancel_executes_nothing_new(self, world: EngineWorld) -> None:
+        """A body that will not stop: no primitive behind the end of the journal leaves a trace."""
+        agency, executed = Agency(), []
+
+        async def body(ctx: Context, _input: JsonObject) -> Json:
+            ctx.on_undo("undo", TOOL, retry=ONCE)
+            try:
+                return await ctx.wait_for_signal("go")
+            except RunCancelled:
+                more: list[Callable[[], Awaitable[object]]] = [
+                    lambda: ctx.dispatch("more", TOOL, retry=READ),
+                    lambda: ctx.record("more", writing("more"), compute=nothing),
+                    lambda: ctx.wait_for_signal("more"),
+                    lambda: ctx.child("more", workflow="leaf", run_id="child", input_={}),
+                    lambda: ctx.start_child("more", workflow="leaf", run_id="detached", input_={}),
+                    lambda: ctx.patched("more"),
+                    lambda: ctx.parallel([lambda c: c.now()]),
+                    ctx.now,
+                ]
+                for primitive in more:
+                    with suppress(RunCancelled):
+                        executed.append(await primitive())
+                with suppress(RunCancelled):
+                    ctx.raise_if_cancelled()
+                    executed.append("on and on")
+                return "not what the run becomes"
+
+        worker = await world.worker(bodies={"flow": body, "leaf": patient_leaf}, handlers={"tool": agency})
+        await worker.start()
+        await world.parked()
+        await worker.cancel(compensate=True)
+        run = await world.until(EngineStatus.CANCELLED)
+
+        assert executed == []
+        assert run.output is None
+        assert agency.names == ["undo"]
+        assert [entry.position for entry in await world.history()] == [-1, 1]
+        assert await world.notes() == ["ended run cancelled"]
+
+    async def test_compensating_cancel_survives_crash(self, world: EngineWorld) -> None:
+        """Killed in the middle of the second undo: the first is not repeated, the run is never pending again."""
+        agency = Agency(holds="cancel flight")
+
+        async def body(ctx: Context, _input: JsonObject) -> Json:
+            ctx.on_undo("cancel flight", TOOL, retry=READ)
+            ctx.on_undo("cancel hotel", TOOL, retry=READ)
+            return await ctx.wait_for_signal("go")
+
+        worker = await world.worker(bodies={"flow": body}, handlers={"tool": agency})
+        await worker.start()
+        await world.parked()
+        await worker.cancel(compensate=True)
+        await agency.holding.wait()
+        await worker.crash()
+        assert (await world.run()).status is EngineStatus.CANCELLING
+        await world.past_lease()
+        again = Agency(holds="cancel flight")
+        await world.worker(bodies={"flow": body}, handlers={"tool": again})
+        await again.holding.wait()
+        assert (await world.run()).status is EngineStatus.CANCELLING
+        again.let_go()
+        run = await world.until(EngineStatus.CANCELLED)
+
+        assert agency.names == UNDONE
+        assert [(info.name, info.attempt) for info in again.calls] == [("cancel flight", 2)]
+        assert again.calls[0].idempotency_key == agency.calls[1].idempotency_key
+        assert undos(await world.history()) == [(-1, "cancel hotel", "done"), (-2, "cancel flight", "done")]
+        assert run.crashes == 1
+
+    async def test_compensating_cancel_puts_an_undo_in_doubt(self, world: EngineWorld) -> None:
+        """Killed in the middle of an undo that may not be repeated: nobody knows, and the other one still runs."""
+        agency = Agency(holds="cancel hotel")
+        worker = await world.worker(bodies={"flow": trip}, handlers={"tool": agency})
+        await worker.start()
+        await world.parked()
+        await worker.cancel(compensate=True)
+        await agency.holding.wait()
+        await worker.crash()
+        await world.past_lease()
+        again = Agency()
+        await world.worker(bodies={"flow": trip}, handlers={"tool": again})
+        await world.until(EngineStatus.CANCELLED)
+
+        assert again.names == ["cancel flight"]
+        assert undos(await world.history()) == [(-1, "cancel hotel", "doubt"), (-2, "cancel flight", "done")]
+
+    async def test_compensating_cancel_survives_crash_before_undo(self, world: EngineWorld) -> None:
+        """The worker dies in the step during which the cancel came: the next one undoes, and repeats no step."""
+        agency = Agency(holds="book hotel")
+        worker = await world.worker(bodies={"flow": trip}, handlers={"tool": agency})
+        await worker.start()
+        await agency.holding.wait()
+        await worker.cancel(compensate=True)
+        await worker.crash()
+        await world.past_lease()
+        again = Agency()
+        await world.worker(bodies={"flow": trip}, handlers={"tool": again})
+        await world.until(EngineStatus.CANCELLED)
+
+        assert again.names == UNDONE
+
+    async def test_failing_undo_does_not_stop_the_others(self, world: EngineWorld) -> None:
+        agency = Agency(refuses="cancel hotel")
+        worker = await world.worker(bodies={"flow": trip}, handlers={"tool": agency})
+        await worker.start()
+        await world.parked()
+        await worker.cancel(compensate=True)
+        run = await world.until(EngineStatus.CANCELLED)
+
+        assert undos(await world.history()) == [(-1, "cancel hotel", "failed"), (-2, "cancel flight", "done")]
+        assert (await world.history())[1].body == {"type": "LookupError", "message": "no such booking"}
+        assert run.error_type is None
+        assert await world.notes() == ["ended run cancelled"]
+
+    async def test_compensating_cancel_of_a_body_that_returns(self, world: EngineWorld) -> None:
+        """It completes while it is cancelling: cancelled, and undone once."""
+        agency = Agency(holds="book flight")
+
+        async def body(ctx: Context, _input: JsonObject) -> Json:
+            value = await ctx.dispatch("book flight", TOOL, retry=ONCE)
+            ctx.on_undo("cancel flight", TOOL, retry=ONCE)
+            return value
+
+        worker = await world.worker(bodies={"flow": body}, handlers={"tool": agency})
+        await worker.start()
+        await agency.holding.wait()
+        await worker.cancel(compensate=True)
+        agency.let_go()
+        run = await world.until(EngineStatus.CANCELLED)
+
+        assert agency.names == ["book flight", "cancel flight"]
+        assert run.output is None
+
+    async def test_compensating_cancel_of_a_body_that_continues_as_new(self, world: EngineWorld) -> None:
+        begun, go = asyncio.Event(), asyncio.Event()
+        agency = Agency()
+
+        async def body(ctx: Context, _input: JsonObject) -> Json:
+            ctx.on_undo("undo", TOOL, retry=ONCE)
+            begun.set()
+            await go.wait()
+            raise ContinueAsNew({})
+
+        worker = await world.worker(bodies={"flow": body}, handlers={"tool": agency})
+        await worker.start()
+        await begun.wait()
+        await worker.cancel(compensate=True)
+        go.set()
+        await world.until(EngineStatus.CANCELLED)
+
+        assert agency.names == ["undo"]
+        assert await world.look(lambda engine, tx: engine.get(tx, "run~1")) is None
+
+    async def test_plain_cancel_does_not_skip_the_undo(self, world: EngineWorld) -> None:
+        """Nor does a second compensating one undo again: while it is cancelling both are echoes."""
+        agency = Agency(holds="cancel hotel")
+        worker = await world.worker(bodies={"flow": trip}, handlers={"tool": agency})
+        await worker.start()
+        await world.parked()
+        await worker.cancel(compensate=True)
+        await agency.holding.wait()
+        assert await worker.cancel()
+        assert await worker.cancel(compensate=True)
+        await world.pass_time(timedelta(seconds=3))
+        assert not agency.calls[-1].cancelled()
+        agency.let_go()
+        await world.until(EngineStatus.CANCELLED)
+
+        assert agency.names == BOOKED + UNDONE
+        await world.flushed(worker)
+        assert len(worker.observer.ends) == 1
+
+    async def test_compensation_is_added_to_a_cancel(self, world: EngineWorld) -> None:
+        """Somebody cancelled, and says before the run has ended that it is to be undone."""
+        agency = Agency(holds="book hotel")
+        worker = await world.worker(bodies={"flow": trip}, handlers={"tool": agency})
+        await worker.start()
+        await agency.holding.wait()
+        await worker.cancel()
+        assert await worker.cancel(compensate=True)
+        agency.let_go()
+        await world.until(EngineStatus.CANCELLED)
+
+        assert agency.names == BOOKED + UNDONE
+
+    async def test_compensating_cancel_by_a_console(self, world: EngineWorld) -> None:
+        """A process that drives nothing leaves the wish; a worker finds it."""
+        agency = Agency()
+        worker = await world.worker(bodies={"flow": trip}, handlers={"tool": agency})
+        await worker.start()
+        await world.parked()
+        console = await world.worker(opened=False)
+        assert await console.cancel(compensate=True)
+        await world.past_lease()
+        await world.until(EngineStatus.CANCELLED)
+
+        assert agency.names == BOOKED + UNDONE
+        assert (await world.run()).crashes == 0
+
+    async def test_compensating_cancel_knows_each_branch(self, world: EngineWorld) -> None:
+        """A branch that waits does not hide what the branches beside it did; the later branch is undone first."""
+        agency = Agency()
+
+        def booking(thing: str) -> Callable[[Context], Awaitable[Json]]:
+            async def branch(ctx: Context) -> Json:
+                await ctx.dispatch(f"book {thing}", TOOL, retry=ONCE)
+                ctx.on_undo(f"cancel {thing}", TOOL, retry=ONCE)
+                return await ctx.record(thing, writing(thing), compute=nothing)
+
+            return branch
+
+        async def body(ctx: Context, _input: JsonObject) -> Json:
+            ctx.on_undo("say sorry", TOOL, retry=ONCE)
+            return await ctx.parallel([lambda c: c.wait_for_signal("go"), booking("flight"), booking("hotel")])
+
+        worker = await world.worker(bodies={"flow": body}, handlers={"tool": agency})
+        await worker.start()
+        await world.parked()
+        await worker.cancel(compensate=True)
+        await world.until(EngineStatus.CANCELLED)
+
+        assert agency.names[2:] == [*UNDONE, "say sorry"]
+
+    async def test_compensating_cancel_undoes_children_first(self, world: EngineWorld) -> None:
+        agency = Agency(holds="cancel hotel")
+
+        async def parent(ctx: Context, _input: JsonObject) -> Json:
+            ctx.on_undo("say sorry", TOOL, retry=ONCE)
+            return await ctx.child("trip", workflow="trip", run_id="trip", input_={})
+
+        worker = await world.worker(bodies={"flow": parent, "trip": trip}, handlers={"tool": agency})
+        await worker.start()
+        await world.parked("trip")
+        await world.parked()
+        await worker.cancel(compensate=True)
+        await agency.holding.wait()
+        await world.pass_time(timedelta(seconds=6))
+        assert (await world.run()).status is EngineStatus.CANCELLING
+        agency.let_go()
+        await world.until(EngineStatus.CANCELLED)
+
+        assert agency.names == [*BOOKED, *UNDONE, "say sorry"]
+        assert await world.notes() == ["ended trip cancelled", "ended run cancelled"]
+
+    async def test_child_cancelled_alone_is_undone_and_reaches_parent(self, world: EngineWorld) -> None:
+        agency = Agency()
+        bodies = {"flow": parent_of("trip", workflow="trip"), "trip": trip}
+        worker = await world.worker(bodies=bodies, handlers={"tool": agency})
+        await worker.start()
+        await world.parked("trip")
+        await world.parked()
+        await worker.cancel("trip", compensate=True)
+
+        assert await world.output() == ["cancelled trip"]
+        assert agency.names == BOOKED + UNDONE
+
+    async def test_compensating_cancel_of_a_circle(self, world: EngineWorld) -> None:
+        """Two runs that join each other: neither waits for the other to be undone first."""
+        agency = Agency()
+
+        def joins(other: str, workflow: str) -> Body:
+            async def body(ctx: Context, _input: JsonObject) -> Json:
+                ctx.on_undo(f"undo {workflow}", TOOL, retry=ONCE)
+                return await ctx.child(other, workflow=workflow, run_id=other, input_={})
+
+            return body
+
+        worker = await world.worker(
+            bodies={"flow": joins("child", "back"), "back": joins("run", "flow")}, handlers={"tool": agency}
+        )
+        await worker.start()
+        await world.parked("child")
+        await world.parked()
+        await worker.cancel(compensate=True)
+        for run_id in ("run", "child"):
+            await world.until(EngineStatus.CANCELLED, run_id)
+
+        assert sorted(agency.names) == ["undo back", "undo flow"]
+
+    async def test_compensating_cancel_of_changed_code_fails_until_retried(self, world: EngineWorld) -> None:
+        """What undoes the run cannot be known: it says so, and once the code is back it is undone and cancelled."""
+
+        async def changed(ctx: Context, _input: JsonObject) -> Json:
+            return await ctx.dispatch("book a train", TOOL, retry=ONCE)
+
+        worker = await world.worker(bodies={"flow": trip}, handlers={"tool": Agency()})
+        await worker.start()
+        await world.parked()
+        await worker.close()
+        agency = Agency()
+        deployed = await world.worker(bodies={"flow": changed}, handlers={"tool": agency})
+        await deployed.cancel(compensate=True)
+        assert (await world.failed()).error_code == "replay_diverged"
+        await deployed.close()
+        rolled_back = await world.worker(bodies={"flow": trip}, handlers={"tool": agency})
+        assert await rolled_back.retry()
+        await world.until(EngineStatus.CANCELLED)
+
+        assert agency.names == UNDONE
+        assert [entry.state for entry in await world.history()] == ["done"] * 5
+
+    async def test_undo_that_kills_its_worker_ends_dead(self, world: EngineWorld) -> None:
+        agency = Agency(holds="cancel hotel")
+        limits = EngineLimits(crashes_max=1)
+        worker = await world.worker(bodies={"flow": trip}, handlers={"tool": agency}, limits=limits)
+        await worker.start()
+        await world.parked()
+        await worker.cancel(compensate=True)
+        await agency.holding.wait()
+        await worker.crash()
+        await world.past_lease()
+        agency.let_go()
+        again = await world.worker(bodies={"flow": trip}, handlers={"tool": agency}, limits=limits)
+        await world.until(EngineStatus.DEAD)
+        assert await again.retry()
+        await world.until(EngineStatus.CANCELLED)
+
+        assert undos(await world.history()) == [(-1, "cancel hotel", "doubt"), (-2, "cancel flight", "done")]
+
+    async def test_drained_in_the_middle_of_an_undo(self, world: EngineWorld) -> None:
+        """The undo that runs is finished, the next one is left to the next process, and no crash is counted."""
+        agency = Agency(holds="cancel hotel")
+        worker = await world.worker(bodies={"flow": trip}, handlers={"tool": agency})
+        await worker.start()
+        await world.parked()
+        await worker.cancel(compensate=True)
+        await agency.holding.wait()
+        closing = asyncio.create_task(worker.engine.drain())
+        await asyncio.sleep(0)
+        agency.let_go()
+        await closing
+        assert (await world.run()).status is EngineStatus.CANCELLING
+        again = Agency()
+        await world.worker(bodies={"flow": trip}, handlers={"tool": again})
+        await world.until(EngineStatus.CANCELLED)
+
+        assert (agency.names, again.names) == ([*BOOKED, "cancel hotel"], ["cancel flight"])
+        assert (await world.run()).crashes == 0

@@ -7,6 +7,7 @@ from datetime import timedelta
 import pytest
 
 from signoff.domain.jsonvalue import Json, JsonObject
+from signoff.errors import ConfigurationError
 from signoff.ports.engine import EngineStatus, Retry, TaskInfo
 from tests.conformance.engine.contract_cancel import CancelContract
 from tests.conformance.engine.contract_children import ChildrenContract, leaf, parent_of
@@ -14,7 +15,7 @@ from tests.conformance.engine.contract_patches import PatchesContract
 from tests.conformance.engine.contract_positions import PositionsContract
 from tests.conformance.engine.contract_recovery import RecoveryContract
 from tests.conformance.engine.contract_steps import StepsContract, dispatching
-from tests.conformance.engine.contract_waits import WaitsContract
+from tests.conformance.engine.contract_waits import WaitsContract, one_wait
 from tests.conformance.engine.dbos_world import DbosWorld, database, prepare
 from tests.conformance.engine.world import ONCE, EngineWorld, Tool
 
@@ -83,6 +84,16 @@ class TestCancel(CancelContract):
         await world.until(EngineStatus.CANCELLED)
 
         assert [entry.state for entry in await world.history()] == ["started"]
+
+    async def test_compensating_cancel_is_refused(self, world: EngineWorld) -> None:
+        """LACKS["compensating cancel"]: said at once, and the run goes on as if nobody had asked."""
+        worker = await world.worker(bodies={"flow": one_wait})
+        await worker.start()
+        await world.parked()
+
+        with pytest.raises(ConfigurationError, match="no compensating cancel"):
+            await worker.cancel(compensate=True)
+        assert (await world.run()).status is EngineStatus.SUSPENDED
 
 
 class TestPatches(PatchesContract):

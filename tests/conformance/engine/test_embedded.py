@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conformance.engine.contract_cancel import CancelContract
+from tests.conformance.engine.contract_cancel import CancelContract, CompensatingCancelContract
 from tests.conformance.engine.contract_children import ChildrenContract
 from tests.conformance.engine.contract_patches import PatchesContract
 from tests.conformance.engine.contract_positions import PositionsContract
@@ -39,6 +39,10 @@ class TestChildren(ChildrenContract):
 
 class TestCancel(CancelContract):
     """See `CancelContract`."""
+
+
+class TestCompensatingCancel(CompensatingCancelContract):
+    """See `CompensatingCancelContract`."""
 
 
 class TestPatches(PatchesContract):

@@ -12,6 +12,7 @@ from signoff.domain.jsonvalue import Json, JsonObject
 from signoff.errors import InDoubt, StoreBusy
 from signoff.ports.engine import Context, EngineLimits, EngineStatus, TaskInfo
 from signoff.ports.store import Tx
+from tests.conformance.engine.contract_cancel import Agency, trip
 from tests.conformance.engine.contract_children import leaf
 from tests.conformance.engine.contract_steps import dispatching, three_records
 from tests.conformance.engine.contract_waits import one_wait
@@ -278,3 +279,37 @@ async def lives_to_the_end(world: EmbeddedWorld, worker: Worker, console: Worker
 
         world.clock.advance(timedelta(seconds=2))
         await world.settled(went_on)
+
+
+UNDO_COMMITS_MAX = 12
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("nth", range(1, UNDO_COMMITS_MAX))
+async def test_undone_although_killed_at_every_commit(world: EmbeddedWorld, nth: int, after: bool) -> None:
+    """Die at the nth commit of undoing a trip: no undo begins twice, none is left out unless it is in doubt."""
+    agency, console = Agency(), await world.worker(bodies={"flow": trip}, opened=False)
+    first = await world.worker(bodies={"flow": trip}, handlers={"tool": agency})
+    await first.start()
+    await world.parked()
+    await first.close()
+    await console.cancel(compensate=True)
+    worker = await world.worker(
+        bodies={"flow": trip}, handlers={"tool": agency}, dies=Dies(label="*", nth=nth, after=after)
+    )
+
+    async def over() -> bool:
+        return worker.faults.died.is_set() or (await world.run()).status.is_terminal
+
+    await world.settled(over)
+    if worker.faults.died.is_set():
+        await world.died(worker)
+        await world.past_lease()
+        await world.worker(bodies={"flow": trip}, handlers={"tool": agency})
+    await world.until(EngineStatus.CANCELLED)
+
+    undone = {entry.name: entry.state for entry in await world.history() if entry.position < 0}
+    begun = Counter(agency.names)
+    assert list(undone) == ["cancel flight", "cancel hotel"]
+    assert all(begun[name] == 1 or (begun[name] == 0 and state == "doubt") for name, state in undone.items())
+    assert await world.notes() == ["ended run cancelled"]

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.conformance.engine.contract_cancel import CancelContract
+from tests.conformance.engine.contract_cancel import CancelContract, CompensatingCancelContract
 from tests.conformance.engine.contract_recovery import RecoveryContract
 from tests.conformance.engine.contract_waits import WaitsContract
 from tests.conformance.engine.world import EmbeddedWorld
@@ -26,6 +26,10 @@ class TestWaits(WaitsContract):
 
 class TestCancel(CancelContract):
     """See `CancelContract`."""
+
+
+class TestCompensatingCancel(CompensatingCancelContract):
+    """See `CompensatingCancelContract`."""
 
 
 class TestRecovery(RecoveryContract):

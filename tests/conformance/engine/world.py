@@ -155,8 +155,8 @@ class Worker(ABC):
     async def signal(self, name: str, payload: Json = None, *, run_id: str = "run", key: str = "") -> SignalOutcome:
         return await self.transact(lambda tx: self.engine.signal(tx, run_id, name, payload, dedup_key=key or name))
 
-    async def cancel(self, run_id: str = "run") -> bool:
-        return await self.transact(lambda tx: self.engine.cancel(tx, run_id))
+    async def cancel(self, run_id: str = "run", *, compensate: bool = False) -> bool:
+        return await self.transact(lambda tx: self.engine.cancel(tx, run_id, compensate=compensate))
 
     async def retry(self, run_id: str = "run") -> bool:
         return await self.transact(lambda tx: self.engine.retry(tx, run_id))

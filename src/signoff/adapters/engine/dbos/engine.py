@@ -12,6 +12,7 @@ from sqlalchemy.engine import Connection, make_url
 from signoff.adapters.engine.dbos import claims, operators, workers
 from signoff.adapters.engine.dbos.dispatching import Dispatching
 from signoff.adapters.engine.dbos.driving import Driver
+from signoff.adapters.engine.dbos.lacks import LACKS
 from signoff.adapters.engine.dbos.lifecycle import DbosLifecycle, is_task_signal
 from signoff.adapters.engine.dbos.queues import RUNS, Queues
 from signoff.adapters.engine.dbos.runtime import Runtime
@@ -178,8 +179,14 @@ class DbosEngine:
         """See `ports.engine.Engine`."""
         return self._lifecycle.signal(tx, run_id, name, payload, dedup_key=dedup_key)
 
-    def cancel(self, tx: Tx, run_id: str) -> bool:
-        """See `ports.engine.Engine`. A run of which a worker executes a step ends once the worker has settled it."""
+    def cancel(self, tx: Tx, run_id: str, *, compensate: bool = False) -> bool:
+        """See `ports.engine.Engine`. A run of which a worker executes a step ends once the worker has settled it.
+
+        Raises:
+            ConfigurationError: with `compensate`; see `LACKS`.
+        """
+        if compensate:
+            raise ConfigurationError(f"engine='dbos' has no compensating cancel: {LACKS['compensating cancel']}")
         return self._lifecycle.cancel(tx, run_id)
 
     def get(self, tx: Tx, run_id: str) -> EngineRun | None:

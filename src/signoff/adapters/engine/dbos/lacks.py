@@ -8,6 +8,10 @@ LACKS: Mapping[str, str] = {
     "a body sees its step's cancel": (
         "a run leaves memory while a worker does its step, so a cancel ends it without executing its body again"
     ),
+    "compensating cancel": (
+        "undoing drives the body once more and journals at negative positions, and DBOS numbers a workflow's steps "
+        "from 0; use engine='embedded', or cancel without compensation"
+    ),
     "a worker for all namespaces": (
         "namespaces share no queue, and DBOS is told by name which queues to listen to: a worker drives the runs of "
         "its own namespace, one without a namespace those without one"

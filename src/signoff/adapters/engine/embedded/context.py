@@ -7,11 +7,11 @@ from typing import Generic, Never, TypeVar
 
 from signoff.adapters.engine.embedded.codec import NULL, failure_of, load_value, step_failed, store_value
 from signoff.adapters.engine.embedded.connection import connection_of
-from signoff.adapters.engine.embedded.execution import Execution
+from signoff.adapters.engine.embedded.execution import Execution, Undo
 from signoff.adapters.engine.embedded.journal import Entry, Kind, Mark, State
 from signoff.adapters.engine.embedded.waiting import ChildPlan, WaitPlan, join_child, start_detached, wait
 from signoff.domain.jsonvalue import Json, JsonObject, encode
-from signoff.errors import ContinueAsNew, PositionsExhausted, RunSuspended, StoreBusy, control_flow
+from signoff.errors import ContinueAsNew, PositionsExhausted, RunCancelled, RunSuspended, StoreBusy, control_flow
 from signoff.ports.engine import BRANCH_POSITIONS, Context, Retry, Task
 from signoff.ports.store import Tx
 
@@ -77,21 +77,21 @@ class EmbeddedContext:
     ) -> Awaitable[Json]:
         """See `ports.engine.Context`."""
         position, entry = self._take(Kind.RECORD, name)
-        return Later(self._execution, lambda: self._record(position, entry, name, write, compute))
+        return self._later(entry, lambda: self._record(position, entry, name, write, compute))
 
     def dispatch(self, name: str, task: Task, *, retry: Retry) -> Awaitable[Json]:
         """See `ports.engine.Context`."""
         position, entry = self._take(Kind.DISPATCH, name)
         dispatch = self._execution.services.dispatch
         work = lambda: self._suspending(dispatch(self._execution, position, entry, name, task, retry))  # noqa: E731
-        return Later(self._execution, work)
+        return self._later(entry, work)
 
     def wait_for_signal(self, name: str, *, deadline: datetime | None = None) -> Awaitable[Json]:
         """See `ports.engine.Context`."""
         position, begun = self._take(Kind.DEADLINE, name)
         _, outcome = self._take(Kind.SIGNAL, name)
         plan = WaitPlan(position=position, name=name, deadline=deadline, begun=begun, outcome=outcome)
-        return Later(self._execution, lambda: self._suspending(wait(self._execution, plan)))
+        return self._later(outcome, lambda: self._suspending(wait(self._execution, plan)))
 
     def child(self, name: str, *, workflow: str, run_id: str, input_: JsonObject) -> Awaitable[Json]:
         """See `ports.engine.Context`."""
@@ -100,7 +100,8 @@ class EmbeddedContext:
         plan = ChildPlan(
             position=position, name=name, workflow=workflow, run_id=run_id, input=input_, begun=begun, outcome=outcome
         )
-        return Later(self._execution, lambda: self._suspending(join_child(self._execution, plan)))
+        known = begun if begun is not None and begun.state == State.FAILED else outcome
+        return self._later(known, lambda: self._suspending(join_child(self._execution, plan)))
 
     def start_child(self, name: str, *, workflow: str, run_id: str, input_: JsonObject) -> Awaitable[None]:
         """See `ports.engine.Context`."""
@@ -108,7 +109,7 @@ class EmbeddedContext:
         plan = ChildPlan(
             position=position, name=name, workflow=workflow, run_id=run_id, input=input_, begun=begun, outcome=None
         )
-        return Later(self._execution, lambda: start_detached(self._execution, plan))
+        return self._later(begun, lambda: start_detached(self._execution, plan))
 
     def patched(self, patch_id: str) -> Awaitable[bool]:
         """See `ports.engine.Context`."""
@@ -117,7 +118,7 @@ class EmbeddedContext:
         if there is not None and there.kind != Kind.PATCH:
             return Later(self._execution, lambda: _just(False))
         position, entry = self._take(Kind.PATCH, patch_id)
-        return Later(self._execution, lambda: self._mark_once(position, entry, Kind.PATCH, patch_id, True))
+        return self._later(entry, lambda: self._mark_once(position, entry, Kind.PATCH, patch_id, True))
 
     def deprecate_patch(self, patch_id: str) -> Awaitable[None]:
         """See `ports.engine.Context`."""
@@ -126,6 +127,10 @@ class EmbeddedContext:
         if there is not None and there.kind == Kind.PATCH:
             self._take(Kind.PATCH, patch_id)
         return Later(self._execution, lambda: _just(None))
+
+    def on_undo(self, name: str, task: Task, *, retry: Retry) -> None:
+        """See `ports.engine.Context`."""
+        self._execution.undos.append(Undo(before=self._next, name=name, task=task, retry=retry))
 
     def parallel(self, branches: Sequence[Callable[[Context], Awaitable[T]]]) -> Awaitable[list[T]]:
         """See `ports.engine.Context`. Takes one position, and a block of 1,024 after it for each branch."""
@@ -138,7 +143,7 @@ class EmbeddedContext:
                 self._mark(position, Kind.PARALLEL, name, NULL)
             return await self._settle_all(branches, contexts)
 
-        return Later(self._execution, run)
+        return self._later(entry, run)
 
     def now(self) -> Awaitable[datetime]:
         """See `ports.engine.Context`."""
@@ -151,12 +156,14 @@ class EmbeddedContext:
             self._mark(position, Kind.NOW, "", encode(instant.isoformat()))
             return instant
 
-        return Later(self._execution, run)
+        return self._later(entry, run)
 
     def raise_if_cancelled(self) -> None:
         """See `ports.engine.Context`."""
         if self._execution.cancelled:
             self._execution.raise_if_stopped()
+        if self._execution.undoing and not self.is_replaying:
+            raise self._cut()
 
     def continue_as_new(self, input_: JsonObject) -> Never:
         """See `ports.engine.Context`."""
@@ -186,6 +193,23 @@ class EmbeddedContext:
             raise self._suspended
 
     # what is behind the awaitables --------------------------------------------------------------------------
+
+    def _later(self, known: Entry | None, work: Callable[[], Coroutine[object, object, T]]) -> Later[T]:
+        """`work`, once it is awaited; a run that is undone gets only what is `known`, nothing is executed for it.
+
+        Each primitive says so by itself: branches of which the journal knows more go on.
+        """
+
+        async def cut() -> T:
+            raise self._cut()
+
+        if self._execution.undoing and (known is None or known.state in (State.STARTED, State.RETRYING)):
+            return Later(self._execution, cut)
+        return Later(self._execution, work)
+
+    def _cut(self) -> RunCancelled:
+        self._execution.cut = True
+        return RunCancelled(f"run {self.run_id!r} was cancelled")
 
     async def _record(
         self,

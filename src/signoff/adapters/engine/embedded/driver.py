@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable, Mapping
 from datetime import datetime
 
-from signoff.adapters.engine.embedded import journal, runs
+from signoff.adapters.engine.embedded import journal, runs, undo_rows
 from signoff.adapters.engine.embedded.connection import connection_of
 from signoff.adapters.engine.embedded.execution import Execution, Services
 from signoff.adapters.engine.embedded.journal import Row
@@ -51,7 +51,10 @@ class Driver:
         self._accepting = True
 
     def announce(self, run: Woken) -> None:
-        """The run is pending: claim it when there is room. Harmless if it is not, or if another worker is faster."""
+        """The run is pending, or to be undone: claim it when there is room.
+
+        Harmless if it is not, or if another worker is faster.
+        """
         if not self._accepting:
             return
         if run.workflow not in self._bodies:
@@ -124,7 +127,10 @@ class Driver:
 
         def work(tx: Tx) -> tuple[Claimed, list[Row]] | None:
             connection = connection_of(tx)
-            claimed = runs.claim(connection, execution.run_id, owner=self._owner, now=now, lease_until=lease_until)
+            run_id, owner = execution.run_id, self._owner
+            claimed = runs.claim(connection, run_id, owner=owner, now=now, lease_until=lease_until)
+            if claimed is None:
+                claimed = undo_rows.claim(connection, run_id, owner=owner, now=now, lease_until=lease_until)
             if claimed is None:
                 return None
             return claimed, journal.load(connection, execution.run_id) if claimed.fence > 1 else []

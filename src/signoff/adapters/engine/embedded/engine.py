@@ -152,9 +152,9 @@ class EmbeddedEngine:
         """See `ports.engine.Engine`."""
         return self._lifecycle.signal(tx, run_id, name, payload, dedup_key=dedup_key)
 
-    def cancel(self, tx: Tx, run_id: str) -> bool:
+    def cancel(self, tx: Tx, run_id: str, *, compensate: bool = False) -> bool:
         """See `ports.engine.Engine`."""
-        return self._lifecycle.cancel(tx, run_id)
+        return self._lifecycle.cancel(tx, run_id, compensate=compensate)
 
     def get(self, tx: Tx, run_id: str) -> EngineRun | None:
         """See `ports.engine.Engine`."""

@@ -47,11 +47,22 @@ class Services:
     dispatch: "Dispatch"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Undo:
+    """What the body said with `Context.on_undo`; `before` is the position that came next."""
+
+    before: int
+    name: str
+    task: Task
+    retry: Retry
+
+
 @dataclass(slots=True, kw_only=True, eq=False)
 class Execution:
     """From the claim of a run until it has left memory. Shared by the run's contexts; one event loop.
 
-    `stop` is what every later primitive raises (the same object). `parked` are the waits that found nothing.
+    `stop` is what every later primitive raises (the same object). `parked`: a wait found nothing. `undoing`: the
+    body is replayed only to learn its `undos`, until it is `cut` short where the journal has no outcome for it.
     """
 
     run_id: str
@@ -65,6 +76,9 @@ class Execution:
     aborted: bool = False
     body: "asyncio.Task[Json] | None" = None
     parked: bool = False
+    undoing: bool = False
+    cut: bool = False
+    undos: list[Undo] = field(default_factory=list)
     again: bool = False
     entries: Mapping[int, Entry] = field(default_factory=dict)
     unread: set[int] = field(default_factory=set)
@@ -79,7 +93,7 @@ class Execution:
         """The right to write, as of now: take it when the write is submitted."""
         hold = self._hold
         if hold is None or hold.tip != self.tip or hold.fence != self.fence:
-            hold = self._hold = Hold(run_id=self.run_id, fence=self.fence, tip=self.tip)
+            hold = self._hold = Hold(run_id=self.run_id, fence=self.fence, tip=self.tip, undoing=self.undoing)
         return hold
 
     # what the journal says ----------------------------------------------------------------------------------
@@ -122,8 +136,11 @@ class Execution:
             raise self.stop
 
     def cancel(self) -> None:
-        """The run was cancelled (committed). Whoever asked to be told is told, in the event loop."""
-        if self.cancelled:
+        """The run was cancelled (committed). Whoever asked to be told is told, in the event loop.
+
+        What undoes it is not stopped: the cancel is the reason for it.
+        """
+        if self.cancelled or self.undoing:
             return
         self.cancelled = True
         self.interrupted.set()
@@ -140,6 +157,13 @@ class Execution:
             callback()
         else:
             self.on_cancel.append(callback)
+
+    def begin_undo(self) -> None:
+        """The run was claimed to be undone; a cancel that was heard of before that has done what it should."""
+        self.undoing = True
+        self.cancelled = False
+        if not self.releasing:
+            self.interrupted.clear()
 
     def release(self) -> None:
         """Let the run go at its next primitive; waits for time or for a free worker end at once."""

@@ -87,11 +87,14 @@ class Hold:
     last such result and is refused unless the database has it; as the pieces name their predecessors in the same
     way, the last one stands for all. A worker that lost the run cannot get past this either: fences only rise, so
     when a piece was refused by the fence, everything behind it is.
+
+    `undoing`: the run is cancelling, and this is the right to undo it.
     """
 
     run_id: str
     fence: int
     tip: int = 0
+    undoing: bool = False
 
     def parameters(self) -> dict[str, object]:
         """For statements that are guarded by `OURS` and its like."""
@@ -149,7 +152,13 @@ _VALUES = select(
     bindparam("new_at", type_=Instant),
 )
 
-_INSERT = Statement(insert(checkpoints).from_select(_COLUMNS, _VALUES.where(_held(EngineStatus.RUNNING), kept())))
+
+def _insert(status: EngineStatus) -> Statement:
+    return Statement(insert(checkpoints).from_select(_COLUMNS, _VALUES.where(_held(status), kept())))
+
+
+_INSERT = _insert(EngineStatus.RUNNING)
+_INSERT_UNDO = _insert(EngineStatus.CANCELLING)
 
 
 def _update(*statuses: EngineStatus) -> Statement:
@@ -209,7 +218,8 @@ class Mark:
 
 def append(connection: Connection, hold: Hold, mark: Mark) -> bool:
     """Write a new position; one statement. False: the hold is not good any more, nothing was written."""
-    return _INSERT.run(connection, **_parameters(hold, mark)) == 1
+    statement = _INSERT_UNDO if hold.undoing else _INSERT
+    return statement.run(connection, **_parameters(hold, mark)) == 1
 
 
 def change(connection: Connection, hold: Hold, mark: Mark, *, late: bool = False) -> bool:
@@ -217,7 +227,7 @@ def change(connection: Connection, hold: Hold, mark: Mark, *, late: bool = False
 
     `late`: what a step that was running brings home counts, also when the run was cancelled meanwhile.
     """
-    statement = _UPDATE_LATE if late else _UPDATE
+    statement = _UPDATE_LATE if late or hold.undoing else _UPDATE
     return statement.run(connection, **_parameters(hold, mark)) == 1
 
 
@@ -228,6 +238,8 @@ def refusal(connection: Connection, hold: Hold) -> Refused:
         return Refused(hold.run_id, Why.LOST)
     match standing[1]:
         case EngineStatus.RUNNING:
+            return Refused(hold.run_id, Why.GAP)
+        case EngineStatus.CANCELLING if hold.undoing:
             return Refused(hold.run_id, Why.GAP)
         case EngineStatus.CANCELLING:
             return Refused(hold.run_id, Why.CANCELLED)

@@ -88,13 +88,13 @@ class Lifecycle:
         self.wake(tx, run_id, name)
         return SignalOutcome.ACCEPTED
 
-    def cancel(self, tx: Tx, run_id: str) -> bool:
+    def cancel(self, tx: Tx, run_id: str, *, compensate: bool = False) -> bool:
         """See `ports.engine.Engine.cancel`."""
         connection = connection_of(tx)
         run = runs.standing(connection, run_id)
         if run is None or not self.sees(run) or run.status.is_terminal:
             return False
-        self._cancel(tx, run, seen={run_id})
+        self._cancel(tx, run, compensate=compensate, seen={run_id})
         return True
 
     def end(
@@ -129,6 +129,9 @@ class Lifecycle:
         """
         connection = connection_of(tx)
         parent = runs.standing(connection, parent_id)
+        if parent is not None and parent.is_undone:
+            # It was waiting for its children to be undone before it.
+            self.announce(tx, [Woken(parent.id, parent.workflow)])
         if parent is None or parent.status in _DEAF:
             return
         name = child_signal(child.id)
@@ -178,19 +181,34 @@ class Lifecycle:
         if woken is not None:
             self.go_on(tx, [woken])
 
-    def _cancel(self, tx: Tx, run: Standing, *, seen: set[str]) -> None:
+    def _cancel(self, tx: Tx, run: Standing, *, compensate: bool, seen: set[str]) -> None:
         connection = connection_of(tx)
-        if self.observer is not None and not self.is_executed(tx, run):
+        if compensate:
+            self._cancel_and_undo(tx, run)
+        elif self.observer is not None and not self.is_executed(tx, run):
             self.end(tx, run, CANCELLED)
         elif run.status is not EngineStatus.CANCELLING:
-            runs.mark_cancelling(connection, run, now=self._clock.now())
+            runs.mark_cancelling(connection, run, compensate=False, now=self._clock.now())
             tx.on_commit(lambda: self._announce_cancel(run.id))
         for child_id in runs.linked_children(connection, run.id):
             child = runs.standing(connection, child_id)
             if child is None or child.status.is_terminal or child_id in seen:
                 continue
             seen.add(child_id)
-            self._cancel(tx, child, seen=seen)
+            self._cancel(tx, child, compensate=compensate, seen=seen)
+
+    def _cancel_and_undo(self, tx: Tx, run: Standing) -> None:
+        """Nobody ends it before it is undone. Whoever executes it is told; otherwise it is driven for that."""
+        if run.is_undone:
+            return
+        runs.mark_cancelling(connection_of(tx), run, compensate=True, now=self._clock.now())
+        woken = Woken(run.id, run.workflow)
+        if run.status is EngineStatus.SUSPENDED:
+            self.go_on(tx, [woken])
+        elif run.lease_until is None:
+            self.announce(tx, [woken])
+        else:
+            tx.on_commit(lambda: self._announce_cancel(run.id))
 
 
 #: Parents that will never look at a child's end.

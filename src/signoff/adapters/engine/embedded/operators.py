@@ -35,7 +35,8 @@ def retry(tx: Tx, run_id: str, *, lifecycle: Lifecycle, now: datetime) -> bool:
 
     Only failures that nothing was built upon are cleared, that is the ones the run ended with. One that the body
     caught and went on from is history: clearing it would contradict what comes after it. Steps that were started
-    and whose outcome is unknown stay as they are: the replay decides what may run again.
+    and whose outcome is unknown stay as they are: the replay decides what may run again. The journal of a run that
+    is undone is all history.
     """
     connection = connection_of(tx)
     run = runs.standing(connection, run_id)
@@ -58,9 +59,10 @@ def prune(tx: Tx, *, before: datetime, namespace: str, limit: int) -> list[str]:
 def _revive(connection: Connection, run_id: str, *, now: datetime, seen: set[str]) -> list[Woken]:
     seen.add(run_id)
     woken = runs.revive(connection, run_id, now=now)
-    if woken is None:
+    run = runs.standing(connection, run_id)
+    if woken is None or run is None:
         return []
-    for row in last_failures(journal.load(connection, run_id)):
+    for row in [] if run.is_undone else last_failures(journal.load(connection, run_id)):
         if row.kind == Kind.DISPATCH:
             body = _object(row.body)
             repeat = retrying_body(next_at=now, spared=row.attempt, failure=body if isinstance(body, dict) else {})

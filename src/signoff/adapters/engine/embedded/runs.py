@@ -6,6 +6,7 @@ from datetime import datetime
 
 from sqlalchemy import (
     BigInteger,
+    Boolean,
     ColumnElement,
     Connection,
     Text,
@@ -53,16 +54,26 @@ class Standing:
     fence: int
     crashes: int
     lease_until: datetime | None
+    compensate: bool
+
+    @property
+    def is_undone(self) -> bool:
+        """Whether it is being undone, or waits for a worker that does it."""
+        return self.compensate and self.status is EngineStatus.CANCELLING
 
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """What a worker needs to drive a run. `input` is still JSON text: a broken one must not break the claim."""
+    """What a worker needs to drive a run. `input` is still JSON text: a broken one must not break the claim.
+
+    `undoing`: the run was cancelled and is to be undone.
+    """
 
     fence: int
     workflow: str
     namespace: str
     input: str
+    undoing: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +116,7 @@ def insert_run(
     values: dict[str, object] = dict.fromkeys(_NEW_COLUMNS)
     values |= {"id": run_id, "workflow": workflow, "status": EngineStatus.PENDING, "input": input_}
     values |= {"parent_id": parent_id, "linked": linked, "namespace": namespace, "fence": 0, "crashes": 0}
-    values |= {"created_at": now, "updated_at": now}
+    values |= {"created_at": now, "updated_at": now, "compensate": False}
     return _INSERT.run(connection, **values) == 1
 
 
@@ -120,6 +131,7 @@ _STANDING = Statement(
         engine_runs.c.fence,
         engine_runs.c.crashes,
         engine_runs.c.lease_until,
+        engine_runs.c.compensate,
     )
     .where(engine_runs.c.id == _ID)
     .with_for_update()
@@ -252,13 +264,25 @@ def end(connection: Connection, hold: Hold, ending: Ending, *, from_status: Engi
 _CANCELLING = Statement(
     update(engine_runs)
     .where(engine_runs.c.id == _ID, engine_runs.c.status == _FROM, engine_runs.c.fence == _FENCE)
-    .values(status=EngineStatus.CANCELLING, wake_at=None, updated_at=_NOW)
+    .values(
+        status=EngineStatus.CANCELLING,
+        compensate=bindparam("new_compensate", type_=Boolean),
+        wake_at=None,
+        updated_at=_NOW,
+    )
 )
 
 
-def mark_cancelling(connection: Connection, run: Standing, *, now: datetime) -> None:
+def mark_cancelling(connection: Connection, run: Standing, *, compensate: bool, now: datetime) -> None:
     """-> cancelling: whoever drives the run, or finds it undriven, settles it."""
-    _CANCELLING.run(connection, run_id=run.id, from_status=run.status, expected_fence=run.fence, now=now)
+    _CANCELLING.run(
+        connection,
+        run_id=run.id,
+        from_status=run.status,
+        expected_fence=run.fence,
+        new_compensate=compensate,
+        now=now,
+    )
 
 
 _CHILDREN = Statement(
@@ -391,16 +415,23 @@ _OWN_CANCELLING = Statement(
         engine_runs.c.status == EngineStatus.CANCELLING,
     )
 )
+#: A cancel that compensates is not forgotten, whatever happens to the run.
+_DRIVEN_AGAIN = case(
+    (engine_runs.c.compensate.is_(True), EngineStatus.CANCELLING.value), else_=EngineStatus.PENDING.value
+)
 _CRASHED = Statement(
     update(engine_runs)
     .where(
         engine_runs.c.id == _ID,
         engine_runs.c.fence == _FENCE,
-        engine_runs.c.status == EngineStatus.RUNNING,
+        or_(
+            engine_runs.c.status == EngineStatus.RUNNING,
+            and_(engine_runs.c.status == EngineStatus.CANCELLING, engine_runs.c.compensate.is_(True)),
+        ),
         or_(engine_runs.c.lease_until.is_(None), engine_runs.c.lease_until < _NOW),
     )
     .values(
-        status=EngineStatus.PENDING,
+        status=_DRIVEN_AGAIN,
         crashes=engine_runs.c.crashes + 1,
         owner=None,
         lease_until=None,
@@ -426,7 +457,10 @@ def own_cancelling(connection: Connection, *, owner: str) -> list[str]:
 
 
 def take_from_crashed(connection: Connection, run: Standing, *, now: datetime) -> int | None:
-    """running with an expired lease -> pending, one crash more. Returns the count; None: it is driven after all."""
+    """running with an expired lease -> pending, one crash more. Returns the count; None: it is driven after all.
+
+    A run that is undone stays cancelling, for whoever takes it next.
+    """
     row = _CRASHED.one(connection, run_id=run.id, expected_fence=run.fence, now=now)
     return None if row is None else int(row[0])
 
@@ -492,7 +526,7 @@ _REVIVE = Statement(
         or_(engine_runs.c.status == EngineStatus.FAILED, engine_runs.c.status == EngineStatus.DEAD),
     )
     .values(
-        status=EngineStatus.PENDING,
+        status=_DRIVEN_AGAIN,
         crashes=0,
         error_type=None,
         error=None,
@@ -520,7 +554,10 @@ _DELETE = tuple(
 
 
 def revive(connection: Connection, run_id: str, *, now: datetime) -> Woken | None:
-    """failed or dead -> pending, with its error and crash count cleared. None: it is neither."""
+    """failed or dead -> pending (or cancelling, if it is to be undone), error and crash count cleared.
+
+    None: it is neither.
+    """
     row = _REVIVE.one(connection, run_id=run_id, now=now)
     return None if row is None else Woken(*row)
 

@@ -1,6 +1,6 @@
 """The engine's tables. They live in the store's database, so that a journal changes together with what people read."""
 
-from sqlalchemy import BigInteger, Boolean, Column, Index, Integer, Table, Text, text
+from sqlalchemy import BigInteger, Boolean, Column, Index, Integer, Table, Text, false, text
 
 from signoff.adapters.stores.sql.schema import metadata
 from signoff.adapters.stores.sql.types import Instant, JsonText, SafeText, Word
@@ -17,6 +17,7 @@ def partial_index(name: str, *columns: str, where: str) -> Index:
 
 #: `fence` rises with every claim: what an earlier holder of the run still wants to write is refused.
 #: `linked` is false for a detached run: its parent's end and cancellation do not touch it.
+#: `compensate`: the run was cancelled and is to be undone before it ends.
 engine_runs = Table(
     "engine_runs",
     metadata,
@@ -39,6 +40,7 @@ engine_runs = Table(
     Column("created_at", Instant, nullable=False),
     Column("updated_at", Instant, nullable=False),
     Column("ended_at", Instant),
+    Column("compensate", Boolean, nullable=False, server_default=false()),
     Index("ix_engine_runs_status", "status", "id"),
     partial_index("ix_engine_runs_owner", "owner", where="owner IS NOT NULL"),
     partial_index("ix_engine_runs_wake", "wake_at", where="wake_at IS NOT NULL"),

@@ -2,11 +2,11 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from signoff.adapters.engine.embedded import journal, runs
+from signoff.adapters.engine.embedded import journal, runs, undo_rows
 from signoff.adapters.engine.embedded.codec import load_value
 from signoff.adapters.engine.embedded.connection import connection_of
 from signoff.adapters.engine.embedded.context import EmbeddedContext
@@ -15,8 +15,9 @@ from signoff.adapters.engine.embedded.execution import Execution, Services
 from signoff.adapters.engine.embedded.journal import Hold, Row
 from signoff.adapters.engine.embedded.lifecycle import CANCELLED, failed
 from signoff.adapters.engine.embedded.runs import Claimed, Ending, Woken
+from signoff.adapters.engine.embedded.undoing import undo, why_not_undone
 from signoff.domain.jsonvalue import Json, JsonObject, as_object, normalise
-from signoff.errors import ContinueAsNew, ReplayDiverged, RunSuspended, StoreBusy, control_flow
+from signoff.errors import ContinueAsNew, ReplayDiverged, RunCancelled, RunSuspended, StoreBusy, control_flow
 from signoff.ports.engine import Body, EngineStatus
 from signoff.ports.store import Tx
 
@@ -34,23 +35,30 @@ class Settler:
         self._arm = arm
 
     async def execute(self, execution: Execution, claimed: Claimed, rows: list[Row]) -> "Returned | BaseException":
-        """Run the body; its output, or what it raised."""
+        """Run the body; its output, or what it raised. One that is to be undone is undone, and was cancelled then."""
         execution.fence = claimed.fence
         execution.namespace = claimed.namespace
+        if claimed.undoing:
+            execution.begin_undo()
         try:
             input_ = as_object(load_value(claimed.input), what=f"input of run {execution.run_id!r}")
             execution.entries = {row.position: journal.decode(row) for row in rows}
         except Exception as error:
             logger.exception("run %r is set aside: its journal cannot be read", execution.run_id)
             return JournalUnreadable(execution.run_id, error)
-        execution.unread = set(execution.entries)
+        execution.unread = {position for position in execution.entries if position > 0}
         if execution.releasing:
             return Released(f"run {execution.run_id!r} is released")
-        body = self._bodies[claimed.workflow]
-        execution.body = asyncio.get_running_loop().create_task(_run(body, EmbeddedContext(execution), input_))
-        await asyncio.wait({execution.body})
-        await execution.quiet()
-        return _outcome(execution, execution.body, bytes_max=self._services.limits.entry_bytes_max)
+        body = await _to_its_end(execution, _run(self._bodies[claimed.workflow], EmbeddedContext(execution), input_))
+        if execution.undoing:
+            return why_not_undone(execution, body) or await self._undo(execution)
+        return _outcome(execution, body, bytes_max=self._services.limits.entry_bytes_max)
+
+    async def _undo(self, execution: Execution) -> BaseException:
+        undoing = await _to_its_end(execution, undo(execution))
+        if undoing.cancelled():
+            return Released(f"run {execution.run_id!r} is released")
+        return undoing.exception() or RunCancelled(f"run {execution.run_id!r} was cancelled, and is undone")
 
     async def settle(self, execution: Execution, outcome: "Returned | BaseException") -> None:
         """Give the run the status that follows from how its body ended."""
@@ -90,9 +98,12 @@ class Settler:
             run = runs.standing(connection_of(tx), execution.run_id)
             if run is None or run.fence != execution.fence:
                 return
-            if run.status is EngineStatus.CANCELLING:
+            if run.is_undone and not execution.undoing:
+                undo_rows.let_go(connection_of(tx), run.id, fence=run.fence, now=self._services.clock.now())
+                lifecycle.announce(tx, [Woken(run.id, run.workflow)])
+            elif run.status is EngineStatus.CANCELLING and not execution.undoing:
                 lifecycle.end(tx, run, CANCELLED, error=error, observed=observed)
-            elif run.status is EngineStatus.RUNNING:
+            elif run.status in (EngineStatus.RUNNING, EngineStatus.CANCELLING):
                 if not lifecycle.end(tx, run, ending, error=error, tip=execution.tip, observed=observed):
                     raise Refused(run.id, Why.GAP)
                 if then is not None:
@@ -150,13 +161,19 @@ class Settler:
                 await self.release(execution)
 
     async def release(self, execution: Execution) -> None:
-        """Back to pending. Whoever polls next takes it: this process not at once, so that a busy store can rest."""
+        """Back to pending, or to be undone by the next.
+
+        Whoever looks next takes it: this process not at once, so that a busy store can rest.
+        """
         hold = Hold(run_id=execution.run_id, fence=execution.fence)
         now = self._services.clock.now()
 
         def work(tx: Tx, _observed: bool) -> None:
-            if not runs.release(connection_of(tx), hold, now=now):
-                raise journal.refusal(connection_of(tx), hold)
+            connection = connection_of(tx)
+            if execution.undoing:
+                undo_rows.let_go(connection, hold.run_id, fence=hold.fence, now=now)
+            elif not runs.release(connection, hold, now=now):
+                raise journal.refusal(connection, hold)
 
         try:
             await self._persist(execution, "engine:release", work)
@@ -213,6 +230,14 @@ def successor_id(run_id: str) -> str:
     """``<id>`` -> ``<id>~1`` -> ``<id>~2`` …"""
     base, mark, number = run_id.rpartition("~")
     return f"{base}~{int(number) + 1}" if mark and number.isdecimal() else f"{run_id}~1"
+
+
+async def _to_its_end(execution: Execution, work: Coroutine[object, object, Json]) -> "asyncio.Task[Json]":
+    """Run what may be aborted; returns once everything that it began has settled."""
+    execution.body = asyncio.get_running_loop().create_task(work)
+    await asyncio.wait({execution.body})
+    await execution.quiet()
+    return execution.body
 
 
 async def _run(body: Body, context: EmbeddedContext, input_: JsonObject) -> Json:

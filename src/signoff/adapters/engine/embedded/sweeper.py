@@ -93,7 +93,10 @@ class Sweeper(Rounds):
             run = runs.standing(connection, run_id)
             if run is None or (run.lease_until is not None and run.lease_until >= now):
                 return
-            if run.status is EngineStatus.CANCELLING:
+            if run.is_undone and run.lease_until is None:
+                lifecycle.announce(tx, [Woken(run_id, run.workflow)])
+                return
+            if run.status is EngineStatus.CANCELLING and not run.is_undone:
                 lifecycle.end(tx, run, CANCELLED)
                 return
             crashes = runs.take_from_crashed(connection, run, now=now)
