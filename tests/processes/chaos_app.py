@@ -4,6 +4,7 @@ signoff worker tests.processes.chaos_app:app
 python -m tests.processes.chaos_app
 """
 
+import asyncio
 import os
 import socket
 from datetime import timedelta
@@ -75,7 +76,10 @@ async def pay(order: str, ctx: ToolContext) -> str:
 @tool(kind="action")
 async def transfer(order: str) -> str:
     """Transfer, without a key."""
+    # As long again before the effect as after it: whoever dies in here has or has not done it.
+    await asyncio.sleep(0.25)
     Ledger(Path(os.environ[LEDGER])).transfer(order)
+    await asyncio.sleep(0.25)
     return f"{order} transferred"
 
 
