@@ -18,6 +18,7 @@ from signoff.ports.store import Store
 
 #: A Redis that has not answered for this long is away, until it answers again.
 _PATIENCE_S = 2.0
+_AGAIN_S = 0.5
 
 
 class RedisSink:
@@ -92,8 +93,7 @@ class RedisSink:
             await self._publisher.flush()
         tasks, self._tasks = self._tasks, []
         for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+            await _stop(task)
         await self._redis.aclose()
 
     def follow(self, stream_id: str) -> RedisFollower:
@@ -101,3 +101,10 @@ class RedisSink:
         if self._hub is None or self._store is None:
             raise RuntimeError("the sink is not open")
         return RedisFollower(self._hub, self._store, stream_id)
+
+
+async def _stop(task: "asyncio.Task[None]") -> None:
+    """Cancel until it has ended: a cancel that meets a timeout of the client is taken for the timeout, and lost."""
+    while not task.done():
+        task.cancel()
+        await asyncio.wait({task}, timeout=_AGAIN_S)
