@@ -458,6 +458,10 @@ class Store(Protocol):
         """Run `work` against what is committed. `work` must not write."""
         ...
 
+    async def peek(self, work: Callable[[Tx], T]) -> T:
+        """As `read`, for few rows that are found by their keys: it may hold up the event loop while it looks."""
+        ...
+
     def subscribe(self, stream_id: str, wake: Callable[[], None]) -> Callable[[], None]:
         """Call `wake` in the event loop after each commit that emitted frames on `stream_id`, wherever it happened.
 

@@ -67,7 +67,7 @@ async def send(deps: Deps, actor: Actor, request: SendRequest) -> Started:
     """
     _check(deps, request)
     if request.idempotency_key is not None:
-        earlier = await deps.store.read(lambda tx: _earlier(tx, actor, request))
+        earlier = await deps.store.peek(lambda tx: _earlier(tx, actor, request))
         if earlier is not None:
             return earlier
     # Ids are made here, not in the transaction: its work may run again after a deadlock.

@@ -174,6 +174,7 @@ class _SingleThread(SqliteBackend):
         self._closing = True
         self._flush()
         self._connection.close()
+        self._close_readers()
         self.engine.dispose()
 
     def watch(self, watching: bool) -> None:

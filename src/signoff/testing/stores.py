@@ -62,6 +62,11 @@ class MortalStore(SqlStore):
         with self._asking():
             return await super().read(work)
 
+    async def peek(self, work: Callable[[SqlTx], T]) -> T:
+        """See `SqlStore`."""
+        with self._asking():
+            return await super().peek(work)
+
     def committed(self) -> None:
         """From the thread that commits: a transaction is in the database."""
         self._home.call_soon_threadsafe(self._changed)

@@ -306,7 +306,7 @@ async def _action(deps: TurnDeps, turn: TurnInput, draft: Call, *, admitted: Adm
         case Ready(confirmation=wording, target=target):
             confirmation = None if wording is None else wording.as_json()
             draft = replace(draft, confirmation=confirmation, target=target or tool.target)
-    thread = await deps.store.read(lambda tx: tx.thread(draft.thread_id))
+    thread = await deps.store.peek(lambda tx: tx.thread(draft.thread_id))
     requirement = await resolve_requirement(
         deps.policy, draft, tool, turn.actor, _present(thread, draft), clock=deps.clock
     )

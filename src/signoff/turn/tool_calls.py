@@ -58,7 +58,7 @@ class ToolCalls:
         return refusal if refusal is not None else await self._run(tool, bound, call, turn, ctx)
 
     async def _load(self, call_id: str) -> Call:
-        call = await self._deps.store.read(lambda tx: tx.call(call_id))
+        call = await self._deps.store.peek(lambda tx: tx.call(call_id))
         if call is None:
             raise LookupError(f"the row of call {call_id!r} is gone")
         return call

@@ -70,6 +70,8 @@ class MemoryStore:
             raise RuntimeError("a read must not write")
         return result
 
+    peek = read
+
     def subscribe(self, stream_id: str, wake: Callable[[], None]) -> Callable[[], None]:
         """See `ports.store.Store`."""
         return self._subscriptions.add(stream_id, wake)

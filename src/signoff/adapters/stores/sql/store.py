@@ -13,6 +13,7 @@ from sqlalchemy.exc import ArgumentError
 
 from signoff.adapters.stores.sql.batch import CommitFaults, Ended, Job, Life
 from signoff.adapters.stores.sql.migrate import require_current, upgrade
+from signoff.adapters.stores.sql.patience import NotYet
 from signoff.adapters.stores.sql.postgres import PostgresBackend
 from signoff.adapters.stores.sql.sqlite import SqliteBackend
 from signoff.adapters.stores.sql.tx import SqlTx
@@ -42,6 +43,10 @@ class Backend(Protocol):
     def submit(self, jobs: Sequence[Job]) -> None: ...
 
     def read(self, work: Callable[[SqlTx], T]) -> T: ...
+
+    def peek(self, work: Callable[[SqlTx], T]) -> T:
+        """Read in the event loop's thread; raises `NotYet` instead of waiting for anything but a few pages."""
+        ...
 
     def watch(self, watching: bool) -> None: ...
 
@@ -131,6 +136,17 @@ class SqlStore:
         result = await loop.run_in_executor(self._readers, self._backend.read, work)
         if self._life.over:
             await loop.create_future()  # the dead hear nothing
+        return result
+
+    async def peek(self, work: Callable[[SqlTx], T]) -> T:
+        """See `ports.store.Store`."""
+        loop = self._running()
+        try:
+            result = self._backend.peek(work)
+        except NotYet:
+            return await self.read(work)
+        if self._life.over:
+            await loop.create_future()
         return result
 
     def subscribe(self, stream_id: str, wake: Callable[[], None]) -> Callable[[], None]:
