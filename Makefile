@@ -10,7 +10,7 @@ PYTEST := $(BIN)/pytest
 SUITES := tests --ignore=tests/simulation --ignore=tests/browser --ignore=tests/clients
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check format test suites sim browser clients ci lock clean
+.PHONY: help demo check format test suites sim browser clients ci bench lock clean
 
 help: ## what there is
 	@sed -n 's/^\([a-z]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
@@ -45,6 +45,9 @@ clients: .venv/.dev ## published third-party clients against the demo
 	$(PYTEST) tests/clients $(ARGS)
 
 ci: check test ## what CI runs; with CI=true a skipped test fails
+
+bench: .venv/.dev ## speed and size beside LangGraph and DBOS, half an hour (ARGS="--rounds 1 --quick": minutes)
+	$(BIN)/python benchmarks/run.py $(ARGS)
 
 lock: .venv/.dev ## renew both locks from pyproject.toml
 	$(LOCK) --upgrade pyproject.toml --group dev --all-extras --output-file requirements-dev.lock
