@@ -649,12 +649,17 @@ class CompensatingCancelContract:
         assert (await world.run()).crashes == 0
 
     async def test_compensating_cancel_knows_each_branch(self, world: EngineWorld) -> None:
-        """A branch that waits does not hide what the branches beside it did; the later branch is undone first."""
+        """A branch that waits does not hide what the branches beside it did.
+
+        The later branch is undone first, whichever comes first when they are replayed.
+        """
         agency = Agency()
 
         def booking(thing: str) -> Callable[[Context], Awaitable[Json]]:
             async def branch(ctx: Context) -> Json:
                 await ctx.dispatch(f"book {thing}", TOOL, retry=ONCE)
+                if thing == "flight":
+                    await asyncio.sleep(0)
                 ctx.on_undo(f"cancel {thing}", TOOL, retry=ONCE)
                 return await ctx.record(thing, writing(thing), compute=nothing)
 
@@ -749,6 +754,37 @@ class CompensatingCancelContract:
 
         assert agency.names == UNDONE
         assert [entry.state for entry in await world.history()] == ["done"] * 5
+
+    async def test_retry_of_an_undo_clears_no_failure(self, world: EngineWorld) -> None:
+        """What the body did after a step had failed is undone, so the step must still have failed."""
+
+        async def booking(ctx: Context) -> Json:
+            try:
+                return await ctx.dispatch("book hotel", TOOL, retry=ONCE)
+            except StepFailed:
+                ctx.on_undo("cancel the hold", TOOL, retry=ONCE)
+                return None
+
+        async def body(ctx: Context, _input: JsonObject) -> Json:
+            return await ctx.parallel([booking, lambda c: c.wait_for_signal("go")])
+
+        async def changed(ctx: Context, _input: JsonObject) -> Json:
+            return await ctx.record("other", writing("other"), compute=nothing)
+
+        agency = Agency(refuses="book hotel")
+        worker = await world.worker(bodies={"flow": body}, handlers={"tool": agency})
+        await worker.start()
+        await world.parked()
+        await worker.close()
+        deployed = await world.worker(bodies={"flow": changed}, handlers={"tool": agency})
+        await deployed.cancel(compensate=True)
+        await world.failed()
+        await deployed.close()
+        rolled_back = await world.worker(bodies={"flow": body}, handlers={"tool": agency})
+        await rolled_back.retry()
+        await world.until(EngineStatus.CANCELLED)
+
+        assert agency.names == ["book hotel", "cancel the hold"]
 
     async def test_undo_that_kills_its_worker_ends_dead(self, world: EngineWorld) -> None:
         agency = Agency(holds="cancel hotel")
