@@ -12,7 +12,7 @@ DBOS := tests/conformance/engine/test_dbos.py
 SUITES := tests --ignore=tests/simulation --ignore=tests/browser --ignore=tests/clients --ignore=$(DBOS)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check format test suites sim browser clients ci bench lock clean
+.PHONY: help demo check format test suites sim browser clients dbos ci bench lock clean
 
 help: ## what there is
 	@sed -n 's/^\([a-z]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
