@@ -102,8 +102,9 @@ def main() -> None:
                     result = measure(contender, command, Path(directory) / f"{name}.db")
                     seen.setdefault((contender.name, mode), []).append(result)
             load.append(os.getloadavg()[0])
-    print(f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC, {os.cpu_count()} cores, Python {platform.python_version()}, ")
-    print(f"SQLite {sqlite3.sqlite_version}, load {min(load):.1f}-{max(load):.1f}, {given.rounds} rounds\n")
+    machine = f"{os.cpu_count()} cores, Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}"
+    print(f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC, {machine}, load {min(load):.1f}-{max(load):.1f}")
+    print(f"medians of {given.rounds}\n")
     print(table(contenders, seen))
     if not given.quick:
         print("\n100,000 parked runs (benchmarks/parked.py):\n")
@@ -150,7 +151,8 @@ def table(contenders: list[Contender], seen: dict[tuple[str, str], list[dict[str
         ratio = "-"
         if others and ours > 0:
             best = max(others) if figure.more_is_better else min(others)
-            ratio = f"{ours / best if figure.more_is_better else best / ours:.1f} x"
+            if best > 0:
+                ratio = f"{ours / best if figure.more_is_better else best / ours:.1f} x"
         lines.append([figure.title, *("-" if value is None else shown(value) for value in medians), ratio])
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
