@@ -4,14 +4,14 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from sqlalchemy import BigInteger, Connection, Integer, Text, bindparam, delete, func, select, update
+from sqlalchemy import BigInteger, Connection, Integer, Text, bindparam, delete, func, or_, select, update
 
 from signoff.adapters.engine.dbos.schema import engine_tasks
 from signoff.adapters.engine.embedded.schema import engine_runs
 from signoff.adapters.stores.sql.statement import RowValues, Statement, parameters
 from signoff.adapters.stores.sql.types import Instant, SafeText
 from signoff.domain.jsonvalue import Json, JsonObject
-from signoff.ports.engine import Retry
+from signoff.ports.engine import EngineStatus, Retry
 
 
 class TaskState(StrEnum):
@@ -181,7 +181,7 @@ _CANCELLED = Statement(
     .join(engine_runs, engine_runs.c.id == engine_tasks.c.run_id)
     .where(
         engine_tasks.c.state == TaskState.STARTED.value,
-        engine_runs.c.status.in_(["cancelling", "cancelled"]),
+        or_(engine_runs.c.status == EngineStatus.CANCELLING, engine_runs.c.status == EngineStatus.CANCELLED),
     )
     .distinct()
 )
