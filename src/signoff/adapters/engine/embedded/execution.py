@@ -91,11 +91,10 @@ class Execution:
     @property
     def hold(self) -> Hold:
         """The right to write, as of now: take it when the write is submitted."""
-        now = (self.fence, self.tip, self.undoing)
-        if self._hold is None or (self._hold.fence, self._hold.tip, self._hold.undoing) != now:
-            fence, tip, undoing = now
-            self._hold = Hold(run_id=self.run_id, fence=fence, tip=tip, undoing=undoing)
-        return self._hold
+        hold = self._hold
+        if hold is None or hold.tip != self.tip or hold.fence != self.fence:
+            hold = self._hold = Hold(run_id=self.run_id, fence=self.fence, tip=self.tip, undoing=self.undoing)
+        return hold
 
     # what the journal says ----------------------------------------------------------------------------------
 

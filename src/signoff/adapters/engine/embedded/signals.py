@@ -40,15 +40,6 @@ def take(connection: Connection, *, run_id: str, name: str, position: int) -> st
     return None if row is None else str(row[0])
 
 
-_NEXT = Statement(select(signals.c.payload).where(signals.c.id == _first))
-
-
-def look(connection: Connection, *, run_id: str, name: str) -> str | None:
-    """What `take` would return, left where it is."""
-    row = _NEXT.one(connection, of_run=run_id, of_name=name)
-    return None if row is None else str(row[0])
-
-
 _UNTAKEN = Statement(
     select(signals.c.id, signals.c.name, signals.c.payload).where(
         signals.c.run_id == _RUN, signals.c.position.is_(None)

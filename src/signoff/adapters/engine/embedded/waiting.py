@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime
 
-from signoff.adapters.engine.embedded import journal, runs, signals
+from signoff.adapters.engine.embedded import runs, signals
 from signoff.adapters.engine.embedded.codec import NULL, failure_of, load_value, step_failed
 from signoff.adapters.engine.embedded.connection import connection_of
 from signoff.adapters.engine.embedded.execution import Execution
@@ -59,8 +59,6 @@ async def wait(execution: Execution, plan: WaitPlan) -> Json:
     """The signal's payload; see `ports.engine.Context.wait_for_signal`."""
     if plan.outcome is not None:
         return _outcome(plan.name, plan.outcome.state, plan.outcome.body)
-    if plan.begun is not None and (payload := await _take_soon(execution, plan)) is not None:
-        return load_value(payload)
     hold = execution.hold
     now = execution.services.clock.now()
     deadline = plan.deadline if plan.begun is None else _instant(plan.begun.body)
@@ -82,34 +80,6 @@ async def wait(execution: Execution, plan: WaitPlan) -> Json:
         raise _park(execution, plan.name)
     state, text = found
     return _outcome(plan.name, state, load_value(text))
-
-
-async def _take_soon(execution: Execution, plan: WaitPlan) -> str | None:
-    """The payload of a signal that has woken the run, without waiting for the disk.
-
-    Nobody else takes it, and a replay that does not find it taken finds it again: it stands in the database. So the
-    body may go on with it as with the result of a repeatable step (`journal.Hold`), one commit sooner.
-    """
-    run_id, position = execution.run_id, plan.position + 1
-    payload = await execution.services.store.peek(
-        lambda tx: signals.look(connection_of(tx), run_id=run_id, name=plan.name)
-    )
-    if payload is None:
-        return None
-    hold, now = execution.hold, execution.services.clock.now()
-    mark = Mark(position=position, kind=Kind.SIGNAL, name=plan.name, state=State.DONE, body=payload, at=now)
-
-    def take(tx: Tx) -> bool:
-        connection = connection_of(tx)
-        if not journal.append(connection, hold, mark):
-            return False
-        signals.take(connection, run_id=run_id, name=plan.name, position=position)
-        signals.end_wait(connection, run_id=run_id, position=position)
-        return True
-
-    execution.commit_soon(f"wait {plan.name}", take)
-    execution.tip = position
-    return payload
 
 
 async def join_child(execution: Execution, plan: ChildPlan) -> Json:
