@@ -7,9 +7,9 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 LOCK := $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-annotate \
 	--python-version 3.11 --custom-compile-command "make lock"
 PYTEST := $(BIN)/pytest
-# The engine contract on DBOS takes as long as everything else together: `make dbos` runs it.
-DBOS := tests/conformance/engine/test_dbos.py
-SUITES := tests --ignore=tests/simulation --ignore=tests/browser --ignore=tests/clients --ignore=$(DBOS)
+# The engine contract on DBOS and the chaos runs take as long as everything else together: `make dbos` runs them.
+DBOS := tests/conformance/engine/test_dbos.py tests/processes/test_dbos_workers.py tests/processes/test_chaos.py
+SUITES := tests --ignore=tests/simulation --ignore=tests/browser --ignore=tests/clients $(DBOS:%=--ignore=%)
 
 .DEFAULT_GOAL := help
 .PHONY: help demo check format test suites sim browser clients dbos ci bench lock clean
@@ -46,7 +46,7 @@ browser: .venv/.dev ## the demo page in headless Chromium
 clients: .venv/.dev ## published third-party clients against the demo
 	$(PYTEST) tests/clients $(ARGS)
 
-dbos: .venv/.dev ## the engine contract on DBOS and PostgreSQL (not part of `make test`)
+dbos: .venv/.dev ## workers: the engine contract on DBOS, and the chaos runs (not part of make test)
 	$(PYTEST) $(DBOS) $(ARGS)
 
 ci: check test ## what CI runs; with CI=true a skipped test fails
