@@ -368,6 +368,21 @@ def control_flow(error: BaseException) -> str | None:
     return marker if isinstance(marker, str) else None
 
 
+#: Of several control flows in one batch the first of these wins; ordinary errors come after them.
+_GRAVEST_FIRST = ("diverged", "lease_lost", "released", "cancelled", "continue_as_new", "suspended")
+
+
+def gravity(error: BaseException) -> int:
+    """The rank of one error of a batch: of several the lowest propagates."""
+    marker = control_flow(error)
+    return _GRAVEST_FIRST.index(marker) if marker in _GRAVEST_FIRST else len(_GRAVEST_FIRST)
+
+
+def is_transient(error: BaseException) -> bool:
+    """Whether a later attempt may succeed; the error says so itself."""
+    return getattr(error, "transient", False) is True
+
+
 def is_replay_integrity_error(error: BaseException) -> bool:
     """Whether the engine refused a position. Such an error must pass every handler untouched.
 

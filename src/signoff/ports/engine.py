@@ -37,6 +37,14 @@ class Retry:
     repeatable: bool = True
     marked_first: bool = False
 
+    def wait_after(self, failures: int, jitter: float) -> timedelta:
+        """How long to wait after the `failures`-th failure (1, 2, …); `jitter` in [0, 1) comes from the ids port."""
+        try:
+            grown = self.backoff * self.factor ** (failures - 1)
+        except OverflowError:
+            grown = self.backoff_max
+        return min(grown, self.backoff_max) * (0.5 + jitter / 2)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:

@@ -16,11 +16,11 @@ from signoff.errors import (
     SignalTimeout,
     SignoffError,
     StepFailed,
+    is_transient,
 )
 from signoff.ports.engine import Context, Handler, Retry, Task, TaskInfo
 from signoff.ports.events import EventName
 from signoff.ports.store import Tx
-from signoff.runners.backoff import is_transient, wait_before
 from signoff.turn import settle
 from signoff.turn.deps import TurnDeps
 from signoff.turn.failure import wire_code
@@ -226,7 +226,7 @@ class InlineContext:
                     ) from error
             self._deps.events.emit(EventName.TOOL_RETRY, run_id=self.run_id, step=name, attempt=attempt)
             await self._deps.clock.sleep_until(
-                self._deps.clock.now() + wait_before(attempt + 1, retry, self._deps.ids.jitter())
+                self._deps.clock.now() + retry.wait_after(attempt, self._deps.ids.jitter())
             )
         raise AssertionError("a dispatch without an attempt")
 

@@ -15,8 +15,8 @@ from typing import TypeVar
 
 from sqlalchemy import text
 
+from signoff.adapters.engine.core.connection import connection_of
 from signoff.adapters.engine.embedded import EmbeddedEngine
-from signoff.adapters.engine.embedded.connection import connection_of
 from signoff.adapters.stores.sql import SqlStore
 from signoff.domain.audit import AuditKind
 from signoff.domain.jsonvalue import Json, JsonObject

@@ -8,8 +8,6 @@ from sqlalchemy import Engine, create_engine, inspect
 from sqlalchemy.engine import make_url
 from sqlalchemy.engine.interfaces import ReflectedIndex
 
-import signoff.adapters.engine.dbos.schema  # its tables belong to the same schema
-import signoff.adapters.engine.embedded.schema  # noqa: F401  # its tables belong to the same schema
 from signoff.adapters.stores.sql import SqlStore, metadata
 from signoff.adapters.stores.sql.migrate import VERSION_TABLE, upgrade
 from signoff.errors import ConfigurationError

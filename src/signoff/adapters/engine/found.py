@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from signoff.adapters.engine.embedded.connection import connection_of
+from signoff.adapters.engine.core.connection import connection_of
 from signoff.adapters.stores.sql import SqlStore
 from signoff.ports.store import Tx
 

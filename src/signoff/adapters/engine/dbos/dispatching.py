@@ -5,15 +5,15 @@ from datetime import datetime
 
 from sqlalchemy import Connection
 
+from signoff.adapters.engine.core import signals
+from signoff.adapters.engine.core.codec import failure_of, in_doubt, load_value, step_failed
+from signoff.adapters.engine.core.connection import connection_of
+from signoff.adapters.engine.core.execution import Execution
+from signoff.adapters.engine.core.journal import Entry, Hold, Kind, Mark, State
 from signoff.adapters.engine.dbos import tasks
 from signoff.adapters.engine.dbos.lifecycle import task_signal
 from signoff.adapters.engine.dbos.queues import Queues
 from signoff.adapters.engine.dbos.tasks import TaskRow, TaskState
-from signoff.adapters.engine.embedded import signals
-from signoff.adapters.engine.embedded.codec import failure_of, in_doubt, load_value, step_failed
-from signoff.adapters.engine.embedded.connection import connection_of
-from signoff.adapters.engine.embedded.execution import Execution
-from signoff.adapters.engine.embedded.journal import Entry, Hold, Kind, Mark, State
 from signoff.domain.jsonvalue import Json, JsonObject, decode, encode, normalise
 from signoff.errors import NotJson, RunSuspended, TooLarge
 from signoff.ports.engine import Retry, Task
@@ -29,7 +29,7 @@ class Dispatching:
     async def __call__(
         self, execution: Execution, position: int, entry: Entry | None, name: str, task: Task, retry: Retry
     ) -> Json:
-        """See `embedded.execution.Dispatch`."""
+        """See `core.execution.Dispatch`."""
         if entry is not None:
             return _value(name, entry.state, entry.body)
         hold = execution.hold

@@ -7,14 +7,14 @@ from datetime import datetime
 
 from dbos import DBOSClient
 
+from signoff.adapters.engine.core import runs
+from signoff.adapters.engine.core.connection import connection_of
+from signoff.adapters.engine.core.execution import Execution, Services
+from signoff.adapters.engine.core.lifecycle import CANCELLED, dead
+from signoff.adapters.engine.core.runs import Claimed
+from signoff.adapters.engine.core.settling import Returned, Settler
 from signoff.adapters.engine.dbos import claims, journal
 from signoff.adapters.engine.dbos.execution import DbosExecution
-from signoff.adapters.engine.embedded import runs
-from signoff.adapters.engine.embedded.connection import connection_of
-from signoff.adapters.engine.embedded.execution import Execution, Services
-from signoff.adapters.engine.embedded.lifecycle import CANCELLED, dead
-from signoff.adapters.engine.embedded.runs import Claimed
-from signoff.adapters.engine.embedded.settling import Returned, Settler
 from signoff.domain.jsonvalue import JsonObject
 from signoff.errors import ControlFlow, StoreBusy, control_flow
 from signoff.ports.engine import Body, EngineStatus

@@ -9,6 +9,11 @@ from datetime import datetime, timedelta
 
 from sqlalchemy.engine import Connection, make_url
 
+from signoff.adapters.engine.core import runs
+from signoff.adapters.engine.core.connection import connection_of
+from signoff.adapters.engine.core.execution import Services
+from signoff.adapters.engine.core.groups import CONCURRENCY, Groups
+from signoff.adapters.engine.core.runs import Woken
 from signoff.adapters.engine.dbos import claims, operators, workers
 from signoff.adapters.engine.dbos.dispatching import Dispatching
 from signoff.adapters.engine.dbos.driving import Driver
@@ -18,11 +23,6 @@ from signoff.adapters.engine.dbos.queues import RUNS, Queues
 from signoff.adapters.engine.dbos.runtime import Runtime
 from signoff.adapters.engine.dbos.serving import Server
 from signoff.adapters.engine.dbos.sweeper import DbosSweeper, Waker, put_again
-from signoff.adapters.engine.embedded import runs
-from signoff.adapters.engine.embedded.connection import connection_of
-from signoff.adapters.engine.embedded.execution import Services
-from signoff.adapters.engine.embedded.groups import CONCURRENCY, Groups
-from signoff.adapters.engine.embedded.runs import Woken
 from signoff.domain.jsonvalue import Json, JsonObject
 from signoff.errors import ConfigurationError
 from signoff.ports.clock import Clock

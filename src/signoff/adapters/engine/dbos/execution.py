@@ -7,10 +7,10 @@ from typing import TypeVar
 
 from dbos import DBOSClient
 
+from signoff.adapters.engine.core.connection import connection_of
+from signoff.adapters.engine.core.execution import Execution
+from signoff.adapters.engine.core.journal import Hold, Mark
 from signoff.adapters.engine.dbos.journal import DbosHold
-from signoff.adapters.engine.embedded.connection import connection_of
-from signoff.adapters.engine.embedded.execution import Execution
-from signoff.adapters.engine.embedded.journal import Hold, Mark
 from signoff.ports.store import Tx
 
 T = TypeVar("T")

@@ -10,9 +10,9 @@ from datetime import UTC, datetime, timedelta
 from dbos import DBOSClient, StepInfo
 from sqlalchemy import Connection
 
+from signoff.adapters.engine.core.codec import load_value
+from signoff.adapters.engine.core.journal import Hold, Mark, Row
 from signoff.adapters.engine.dbos.internals import append_step
-from signoff.adapters.engine.embedded.codec import load_value
-from signoff.adapters.engine.embedded.journal import Hold, Mark, Row
 from signoff.domain.jsonvalue import encode
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

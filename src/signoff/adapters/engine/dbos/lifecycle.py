@@ -4,12 +4,12 @@ from collections.abc import Callable, Iterable
 
 from sqlalchemy import Connection
 
+from signoff.adapters.engine.core import runs
+from signoff.adapters.engine.core.connection import connection_of
+from signoff.adapters.engine.core.lifecycle import CANCELLED, Lifecycle
+from signoff.adapters.engine.core.runs import Standing, Woken
 from signoff.adapters.engine.dbos import claims, tasks
 from signoff.adapters.engine.dbos.queues import Queues
-from signoff.adapters.engine.embedded import runs
-from signoff.adapters.engine.embedded.connection import connection_of
-from signoff.adapters.engine.embedded.lifecycle import CANCELLED, Lifecycle
-from signoff.adapters.engine.embedded.runs import Standing, Woken
 from signoff.ports.engine import EngineStatus
 from signoff.ports.store import Tx
 

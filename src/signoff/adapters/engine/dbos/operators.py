@@ -6,17 +6,17 @@ from datetime import datetime
 from dbos import DBOSClient
 from sqlalchemy import Connection
 
+from signoff.adapters.engine.core import runs, signals
+from signoff.adapters.engine.core.connection import connection_of
+from signoff.adapters.engine.core.failures import last_failures, says_failed
+from signoff.adapters.engine.core.journal import Kind, State, shown
+from signoff.adapters.engine.core.runs import Woken
 from signoff.adapters.engine.dbos import claims, journal, tasks
 from signoff.adapters.engine.dbos.dispatching import requeue
 from signoff.adapters.engine.dbos.internals import forget_steps
 from signoff.adapters.engine.dbos.lifecycle import DbosLifecycle
 from signoff.adapters.engine.dbos.queues import Queues, task_workflow_id
 from signoff.adapters.engine.dbos.tasks import TaskRow, TaskState
-from signoff.adapters.engine.embedded import runs, signals
-from signoff.adapters.engine.embedded.connection import connection_of
-from signoff.adapters.engine.embedded.journal import Kind, State, shown
-from signoff.adapters.engine.embedded.operators import last_failures, says_failed
-from signoff.adapters.engine.embedded.runs import Woken
 from signoff.domain.jsonvalue import decode
 from signoff.ports.engine import JournalEntry
 from signoff.ports.store import Tx

@@ -2,7 +2,7 @@
 
 from sqlalchemy import BigInteger, Column, Integer, Table, Text
 
-from signoff.adapters.engine.embedded.schema import partial_index
+from signoff.adapters.engine.core.schema import partial_index
 from signoff.adapters.stores.sql.schema import metadata
 from signoff.adapters.stores.sql.types import Instant, JsonText, SafeText
 

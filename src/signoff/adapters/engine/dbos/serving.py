@@ -8,22 +8,21 @@ from datetime import datetime, timedelta
 
 from sqlalchemy import Connection
 
+from signoff.adapters.engine.core import runs, signals
+from signoff.adapters.engine.core.codec import doubt_of, failure_of, store_value
+from signoff.adapters.engine.core.connection import connection_of
+from signoff.adapters.engine.core.execution import Services
+from signoff.adapters.engine.core.journal import Kind, Mark, State
+from signoff.adapters.engine.core.lifecycle import dead
+from signoff.adapters.engine.core.runs import Standing
 from signoff.adapters.engine.dbos import claims, tasks
 from signoff.adapters.engine.dbos.dispatching import outcome_text, requeue
 from signoff.adapters.engine.dbos.journal import append_mark
 from signoff.adapters.engine.dbos.lifecycle import DbosLifecycle, task_signal
 from signoff.adapters.engine.dbos.queues import Queues
 from signoff.adapters.engine.dbos.tasks import TaskRow, TaskState
-from signoff.adapters.engine.embedded import runs, signals
-from signoff.adapters.engine.embedded.codec import doubt_of, failure_of, store_value
-from signoff.adapters.engine.embedded.connection import connection_of
-from signoff.adapters.engine.embedded.dispatching import backoff
-from signoff.adapters.engine.embedded.execution import Services
-from signoff.adapters.engine.embedded.journal import Kind, Mark, State
-from signoff.adapters.engine.embedded.lifecycle import dead
-from signoff.adapters.engine.embedded.runs import Standing
 from signoff.domain.jsonvalue import encode
-from signoff.errors import StepFailed, StoreBusy, control_flow
+from signoff.errors import StepFailed, StoreBusy, control_flow, is_transient
 from signoff.ports.engine import EngineStatus, Handler, TaskInfo
 from signoff.ports.store import Tx
 
@@ -235,9 +234,9 @@ class Server:
                 await self._transact(row.name, lambda tx: self._retry_later(tx, row, None, _BUSY_PAUSE, spare=1))
             case StoreBusy():
                 await self._transact(row.name, lambda tx: self._put_in_doubt(tx, row))
-            case _ if getattr(outcome, "transient", False) is True and row.attempt - row.spared < policy.attempts:
+            case _ if is_transient(outcome) and row.attempt - row.spared < policy.attempts:
                 failure = encode(failure_of(outcome))
-                wait = backoff(policy, row.attempt - row.spared, self._services.ids.jitter())
+                wait = policy.wait_after(row.attempt - row.spared, self._services.ids.jitter())
                 await self._transact(row.name, lambda tx: self._retry_later(tx, row, failure, wait))
             case _:
                 failure = encode(failure_of(outcome))

@@ -9,6 +9,10 @@ from functools import partial
 from dbos import WorkflowStatus
 from dbos import error as dbos_errors
 
+from signoff.adapters.engine.core import runs
+from signoff.adapters.engine.core.connection import connection_of
+from signoff.adapters.engine.core.execution import Services
+from signoff.adapters.engine.core.rounds import Rounds
 from signoff.adapters.engine.dbos import claims, workers
 from signoff.adapters.engine.dbos.driving import Driver
 from signoff.adapters.engine.dbos.internals import recover
@@ -16,10 +20,6 @@ from signoff.adapters.engine.dbos.lifecycle import DbosLifecycle
 from signoff.adapters.engine.dbos.queues import Queues
 from signoff.adapters.engine.dbos.serving import Server
 from signoff.adapters.engine.dbos.tasks import cancelled_runs
-from signoff.adapters.engine.embedded import runs
-from signoff.adapters.engine.embedded.connection import connection_of
-from signoff.adapters.engine.embedded.execution import Services
-from signoff.adapters.engine.embedded.rounds import Rounds
 from signoff.ports.engine import EngineStatus
 from signoff.ports.store import Store, Tx
 

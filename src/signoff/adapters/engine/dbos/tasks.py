@@ -6,8 +6,8 @@ from enum import StrEnum
 
 from sqlalchemy import BigInteger, Connection, Integer, Text, bindparam, delete, func, or_, select, update
 
+from signoff.adapters.engine.core.schema import engine_runs
 from signoff.adapters.engine.dbos.schema import engine_tasks
-from signoff.adapters.engine.embedded.schema import engine_runs
 from signoff.adapters.stores.sql.statement import RowValues, Statement, parameters
 from signoff.adapters.stores.sql.types import Instant, SafeText
 from signoff.domain.jsonvalue import Json, JsonObject

@@ -12,9 +12,9 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 
-from signoff.adapters.engine.embedded.codec import (
+from signoff.adapters.engine.core.codec import (
     NULL,
     doubt_of,
     failure_of,
@@ -23,11 +23,11 @@ from signoff.adapters.engine.embedded.codec import (
     step_failed,
     store_value,
 )
-from signoff.adapters.engine.embedded.execution import Execution
-from signoff.adapters.engine.embedded.groups import Group
-from signoff.adapters.engine.embedded.journal import Entry, Kind, Mark, State
+from signoff.adapters.engine.core.execution import Execution
+from signoff.adapters.engine.core.groups import Group
+from signoff.adapters.engine.core.journal import Entry, Kind, Mark, State
 from signoff.domain.jsonvalue import Json, JsonObject, encode
-from signoff.errors import StepFailed, StoreBusy, control_flow
+from signoff.errors import StepFailed, StoreBusy, control_flow, is_transient
 from signoff.ports.engine import Handler, Retry, Task, TaskInfo
 
 logger = logging.getLogger(__name__)
@@ -98,7 +98,7 @@ class _Step:
                 return await self._done(outcome, attempt)
             if self.execution.cancelled and self.retry.repeatable:
                 self.execution.raise_if_stopped()
-            if not _is_transient(outcome) or attempt - spared >= self.retry.attempts:
+            if not is_transient(outcome) or attempt - spared >= self.retry.attempts:
                 raise await self._failed(outcome, attempt)
             next_at = await self._retry_later(outcome, attempt, spared)
             await self.sleep_until(next_at)
@@ -200,7 +200,7 @@ class _Step:
     async def _retry_later(self, error: Exception, attempt: int, spared: int) -> datetime:
         """Journal when the next attempt is due: a crash neither loses nor shortens the wait."""
         services = self.execution.services
-        wait = backoff(self.retry, attempt - spared, services.ids.jitter())
+        wait = self.retry.wait_after(attempt - spared, services.ids.jitter())
         next_at = services.clock.now() + wait
         body = retrying_body(next_at=next_at, spared=spared, failure=failure_of(error))
         logger.info(
@@ -235,16 +235,3 @@ class _Step:
             raise
         finally:
             interrupted.cancel()
-
-
-def backoff(retry: Retry, failures: int, jitter: float) -> timedelta:
-    """How long to wait after the `failures`-th failure: grown, bounded, then 50-100 % of it."""
-    try:
-        grown = retry.backoff * retry.factor ** (failures - 1)
-    except OverflowError:
-        grown = retry.backoff_max
-    return min(grown, retry.backoff_max) * (0.5 + jitter / 2)
-
-
-def _is_transient(error: Exception) -> bool:
-    return getattr(error, "transient", False) is True

@@ -5,12 +5,12 @@ import logging
 from collections.abc import Callable, Mapping
 from datetime import datetime
 
-from signoff.adapters.engine.embedded import journal, runs, undo_rows
-from signoff.adapters.engine.embedded.connection import connection_of
-from signoff.adapters.engine.embedded.execution import Execution, Services
-from signoff.adapters.engine.embedded.journal import Row
-from signoff.adapters.engine.embedded.runs import Claimed, Woken
-from signoff.adapters.engine.embedded.settling import Settler
+from signoff.adapters.engine.core import journal, runs, undo_rows
+from signoff.adapters.engine.core.connection import connection_of
+from signoff.adapters.engine.core.execution import Execution, Services
+from signoff.adapters.engine.core.journal import Row
+from signoff.adapters.engine.core.runs import Claimed, Woken
+from signoff.adapters.engine.core.settling import Settler
 from signoff.errors import StoreBusy
 from signoff.ports.engine import Body
 from signoff.ports.store import Tx

@@ -3,14 +3,15 @@
 import logging
 from datetime import datetime, timedelta
 
-from signoff.adapters.engine.embedded import journal, operators, runs, signals
-from signoff.adapters.engine.embedded.connection import connection_of
+from signoff.adapters.engine.core import journal, runs, signals
+from signoff.adapters.engine.core.connection import connection_of
+from signoff.adapters.engine.core.execution import Services
+from signoff.adapters.engine.core.groups import Groups
+from signoff.adapters.engine.core.lifecycle import Lifecycle
+from signoff.adapters.engine.core.runs import Woken
+from signoff.adapters.engine.embedded import operators
 from signoff.adapters.engine.embedded.dispatching import dispatch
 from signoff.adapters.engine.embedded.driver import Driver
-from signoff.adapters.engine.embedded.execution import Services
-from signoff.adapters.engine.embedded.groups import Groups
-from signoff.adapters.engine.embedded.lifecycle import Lifecycle
-from signoff.adapters.engine.embedded.runs import Woken
 from signoff.adapters.engine.embedded.sweeper import Sweeper
 from signoff.domain.jsonvalue import Json, JsonObject
 from signoff.errors import StoreBusy

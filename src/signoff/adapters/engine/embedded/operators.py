@@ -1,22 +1,20 @@
 """What an operator does to runs that have ended: drive them again, or delete them."""
 
-from collections.abc import Sequence
 from datetime import datetime
 
 from sqlalchemy import BigInteger, Connection, Text, bindparam, delete, update
 
-from signoff.adapters.engine.embedded import journal, runs, signals
-from signoff.adapters.engine.embedded.connection import connection_of
-from signoff.adapters.engine.embedded.context import BLOCK
+from signoff.adapters.engine.core import journal, runs, signals
+from signoff.adapters.engine.core.connection import connection_of
+from signoff.adapters.engine.core.failures import fields_of, last_failures, says_failed
+from signoff.adapters.engine.core.journal import Kind, State
+from signoff.adapters.engine.core.lifecycle import Lifecycle
+from signoff.adapters.engine.core.runs import Woken
+from signoff.adapters.engine.core.schema import checkpoints
 from signoff.adapters.engine.embedded.dispatching import retrying_body
-from signoff.adapters.engine.embedded.journal import Kind, Row, State
-from signoff.adapters.engine.embedded.lifecycle import Lifecycle
-from signoff.adapters.engine.embedded.runs import Woken
-from signoff.adapters.engine.embedded.schema import checkpoints
 from signoff.adapters.stores.sql.statement import Statement
 from signoff.adapters.stores.sql.types import SafeText
-from signoff.domain.jsonvalue import Json, decode, encode
-from signoff.ports.engine import EngineStatus
+from signoff.domain.jsonvalue import encode
 from signoff.ports.store import Tx
 
 _RUN = bindparam("of_run", type_=SafeText)
@@ -26,8 +24,6 @@ _FORGET = Statement(delete(checkpoints).where(*_HERE))
 _REPEAT = Statement(
     update(checkpoints).where(*_HERE).values(state=State.RETRYING.value, body=bindparam("new_body", type_=Text))
 )
-
-_REVIVABLE = (EngineStatus.FAILED.value, EngineStatus.DEAD.value)
 
 
 def retry(tx: Tx, run_id: str, *, lifecycle: Lifecycle, now: datetime) -> bool:
@@ -64,8 +60,7 @@ def _revive(connection: Connection, run_id: str, *, now: datetime, seen: set[str
         return []
     for row in [] if run.is_undone else last_failures(journal.load(connection, run_id)):
         if row.kind == Kind.DISPATCH:
-            body = _object(row.body)
-            repeat = retrying_body(next_at=now, spared=row.attempt, failure=body if isinstance(body, dict) else {})
+            repeat = retrying_body(next_at=now, spared=row.attempt, failure=fields_of(row.body))
             _REPEAT.run(connection, of_run=run_id, at_position=row.position, new_body=encode(repeat))
         else:
             _FORGET.run(connection, of_run=run_id, at_position=row.position)
@@ -79,42 +74,3 @@ def _revive(connection: Connection, run_id: str, *, now: datetime, seen: set[str
         if child_id not in seen:
             found += _revive(connection, child_id, now=now, seen=seen)
     return found
-
-
-def last_failures(rows: Sequence[Row]) -> list[Row]:
-    """The failures at the end of the journal: no entry that could depend on them follows.
-
-    Branches of one `parallel` do not depend on each other, whatever follows the batch depends on all of them.
-    """
-    batches = [(row.position, int(row.name)) for row in rows if row.kind == Kind.PARALLEL]
-
-    def branch(position: int) -> tuple[int, int] | None:
-        for begin, branches in batches:
-            if begin < position <= begin + branches * BLOCK:
-                return begin, (position - begin - 1) // BLOCK
-        return None
-
-    def depends(later: Row, earlier: Row) -> bool:
-        there, here = branch(later.position), branch(earlier.position)
-        siblings = there is not None and here is not None and there[0] == here[0] and there[1] != here[1]
-        return later.position > earlier.position and not siblings
-
-    return [row for row in rows if _is_failure(row) and not any(depends(later, row) for later in rows)]
-
-
-def _is_failure(row: Row) -> bool:
-    if row.kind == Kind.SIGNAL:
-        return row.name.startswith("child:") and row.state == State.DONE and says_failed(row.body)
-    return row.state == State.FAILED
-
-
-def says_failed(outcome: str) -> bool:
-    fields = _object(outcome)
-    return isinstance(fields, dict) and fields.get("status") in _REVIVABLE
-
-
-def _object(text: str) -> Json:
-    try:
-        return decode(text)
-    except ValueError:
-        return None

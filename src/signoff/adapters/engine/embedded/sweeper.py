@@ -3,13 +3,13 @@
 import logging
 from datetime import datetime
 
-from signoff.adapters.engine.embedded import runs
-from signoff.adapters.engine.embedded.connection import connection_of
+from signoff.adapters.engine.core import runs
+from signoff.adapters.engine.core.connection import connection_of
+from signoff.adapters.engine.core.execution import Services
+from signoff.adapters.engine.core.lifecycle import CANCELLED, dead
+from signoff.adapters.engine.core.rounds import Rounds
+from signoff.adapters.engine.core.runs import Woken
 from signoff.adapters.engine.embedded.driver import Driver
-from signoff.adapters.engine.embedded.execution import Services
-from signoff.adapters.engine.embedded.lifecycle import CANCELLED, dead
-from signoff.adapters.engine.embedded.rounds import Rounds
-from signoff.adapters.engine.embedded.runs import Woken
 from signoff.errors import StoreBusy
 from signoff.ports.engine import EngineStatus
 from signoff.ports.store import Tx

@@ -4,9 +4,9 @@ import asyncio
 import logging
 from dataclasses import replace
 
-from signoff.adapters.engine.embedded.control import Released
-from signoff.adapters.engine.embedded.execution import Execution
-from signoff.adapters.engine.embedded.journal import Kind
+from signoff.adapters.engine.core.control import Released
+from signoff.adapters.engine.core.execution import Execution
+from signoff.adapters.engine.core.journal import Kind
 from signoff.domain.jsonvalue import Json
 from signoff.errors import ContinueAsNew, ControlFlow, ReplayDiverged
 

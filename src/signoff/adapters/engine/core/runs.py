@@ -21,8 +21,8 @@ from sqlalchemy import (
     update,
 )
 
-from signoff.adapters.engine.embedded.journal import OURS, Hold, kept
-from signoff.adapters.engine.embedded.schema import checkpoints, engine_runs, signals, waits
+from signoff.adapters.engine.core.journal import OURS, Hold, kept
+from signoff.adapters.engine.core.schema import checkpoints, engine_runs, signals, waits
 from signoff.adapters.stores.sql.statement import RowValues, Statement, parameters
 from signoff.adapters.stores.sql.types import Instant, SafeText, Word
 from signoff.domain.jsonvalue import Json, JsonObject

@@ -18,9 +18,9 @@ from sqlalchemy import (
     update,
 )
 
-from signoff.adapters.engine.embedded.codec import load_value
-from signoff.adapters.engine.embedded.control import Refused, Why
-from signoff.adapters.engine.embedded.schema import checkpoints, engine_runs
+from signoff.adapters.engine.core.codec import load_value
+from signoff.adapters.engine.core.control import Refused, Why
+from signoff.adapters.engine.core.schema import checkpoints, engine_runs
 from signoff.adapters.stores.sql.statement import Statement
 from signoff.adapters.stores.sql.types import Instant, SafeText
 from signoff.domain.jsonvalue import Json

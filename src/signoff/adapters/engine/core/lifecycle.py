@@ -3,11 +3,11 @@
 import logging
 from collections.abc import Callable, Container, Iterable
 
-from signoff.adapters.engine.embedded import runs, signals
-from signoff.adapters.engine.embedded.codec import failure_of, message_of
-from signoff.adapters.engine.embedded.connection import connection_of
-from signoff.adapters.engine.embedded.journal import Hold
-from signoff.adapters.engine.embedded.runs import Ending, Standing, Woken
+from signoff.adapters.engine.core import runs, signals
+from signoff.adapters.engine.core.codec import failure_of, message_of
+from signoff.adapters.engine.core.connection import connection_of
+from signoff.adapters.engine.core.journal import Hold
+from signoff.adapters.engine.core.runs import Ending, Standing, Woken
 from signoff.domain.jsonvalue import Json, JsonObject, encode, normalise, normalised_text
 from signoff.errors import InvalidInput, UnknownWorkflow
 from signoff.ports.clock import Clock

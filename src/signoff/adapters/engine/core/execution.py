@@ -6,12 +6,12 @@ from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import NoReturn, Protocol, TypeVar, assert_never
 
-from signoff.adapters.engine.embedded import journal
-from signoff.adapters.engine.embedded.connection import connection_of
-from signoff.adapters.engine.embedded.control import Refused, Released, Why
-from signoff.adapters.engine.embedded.groups import Groups
-from signoff.adapters.engine.embedded.journal import Entry, Hold, Kind, Mark, State
-from signoff.adapters.engine.embedded.lifecycle import Lifecycle
+from signoff.adapters.engine.core import journal
+from signoff.adapters.engine.core.connection import connection_of
+from signoff.adapters.engine.core.control import Refused, Released, Why
+from signoff.adapters.engine.core.groups import Groups
+from signoff.adapters.engine.core.journal import Entry, Hold, Kind, Mark, State
+from signoff.adapters.engine.core.lifecycle import Lifecycle
 from signoff.domain.jsonvalue import Json
 from signoff.errors import ControlFlow, LeaseLost, ReplayDiverged, RunCancelled, StoreBusy
 from signoff.ports.clock import Clock

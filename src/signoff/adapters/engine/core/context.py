@@ -5,13 +5,13 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from datetime import datetime
 from typing import Generic, Never, TypeVar
 
-from signoff.adapters.engine.embedded.codec import NULL, failure_of, load_value, step_failed, store_value
-from signoff.adapters.engine.embedded.connection import connection_of
-from signoff.adapters.engine.embedded.execution import Execution, Undo
-from signoff.adapters.engine.embedded.journal import Entry, Kind, Mark, State
-from signoff.adapters.engine.embedded.waiting import ChildPlan, WaitPlan, join_child, start_detached, wait
+from signoff.adapters.engine.core.codec import NULL, failure_of, load_value, step_failed, store_value
+from signoff.adapters.engine.core.connection import connection_of
+from signoff.adapters.engine.core.execution import Execution, Undo
+from signoff.adapters.engine.core.journal import Entry, Kind, Mark, State
+from signoff.adapters.engine.core.waiting import ChildPlan, WaitPlan, join_child, start_detached, wait
 from signoff.domain.jsonvalue import Json, JsonObject, encode
-from signoff.errors import ContinueAsNew, PositionsExhausted, RunCancelled, RunSuspended, StoreBusy, control_flow
+from signoff.errors import ContinueAsNew, PositionsExhausted, RunCancelled, RunSuspended, StoreBusy, gravity
 from signoff.ports.engine import BRANCH_POSITIONS, Context, Retry, Task
 from signoff.ports.store import Tx
 
@@ -21,9 +21,6 @@ BLOCK = BRANCH_POSITIONS
 
 #: The last position of a run's main line; as far as JavaScript and every database count exactly.
 POSITION_MAX = 2**53 - 1
-
-#: Of several control flows in one batch the first of these wins; ordinary errors come after them.
-_PRIORITY = ("diverged", "lease_lost", "released", "cancelled", "continue_as_new", "suspended")
 
 
 class Later(Awaitable[T], Generic[T]):
@@ -46,7 +43,7 @@ class Later(Awaitable[T], Generic[T]):
             self._execution.leave()
 
 
-class EmbeddedContext:
+class EngineContext:
     """`ports.engine.Context`. The main line and each branch of a `parallel` have one, over one `Execution`.
 
     A wait that finds nothing stops its own context only: branches beside it go on.
@@ -180,12 +177,12 @@ class EmbeddedContext:
         self._next += 1
         return position, self._execution.read(position, kind, name)
 
-    def _branch(self) -> "EmbeddedContext":
+    def _branch(self) -> "EngineContext":
         first, last = self._next, self._next + BLOCK - 1
         if last > self._last:
             raise PositionsExhausted(self.run_id, BLOCK)
         self._next = last + 1
-        return EmbeddedContext(self._execution, first=first, last=last)
+        return EngineContext(self._execution, first=first, last=last)
 
     def _raise_if_stopped(self) -> None:
         self._execution.raise_if_stopped()
@@ -271,7 +268,7 @@ class EmbeddedContext:
         return value
 
     async def _settle_all(
-        self, branches: Sequence[Callable[[Context], Awaitable[T]]], contexts: Sequence["EmbeddedContext"]
+        self, branches: Sequence[Callable[[Context], Awaitable[T]]], contexts: Sequence["EngineContext"]
     ) -> list[T]:
         if len(branches) == 1:
             # Nearly every step has one call, and a task of its own would change nothing for it.
@@ -281,7 +278,7 @@ class EmbeddedContext:
                 self._suspended = suspended
                 raise
 
-        async def run(branch: Callable[[Context], Awaitable[T]], context: EmbeddedContext) -> T:
+        async def run(branch: Callable[[Context], Awaitable[T]], context: EngineContext) -> T:
             return await branch(context)
 
         tasks = [asyncio.create_task(run(*pair)) for pair in zip(branches, contexts, strict=True)]
@@ -296,7 +293,7 @@ class EmbeddedContext:
             await asyncio.wait(tasks)
             raise
         errors = [_error_of(task) for task in tasks]
-        worst = min((error for error in errors if error is not None), key=_rank, default=None)
+        worst = min((error for error in errors if error is not None), key=gravity, default=None)
         if worst is not None:
             if isinstance(worst, RunSuspended):
                 self._suspended = worst
@@ -310,8 +307,3 @@ async def _just(value: T) -> T:
 
 def _error_of(task: "asyncio.Task[T]") -> BaseException | None:
     return asyncio.CancelledError() if task.cancelled() else task.exception()
-
-
-def _rank(error: BaseException) -> int:
-    marker = control_flow(error)
-    return _PRIORITY.index(marker) if marker in _PRIORITY else len(_PRIORITY)

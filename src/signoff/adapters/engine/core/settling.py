@@ -6,16 +6,16 @@ from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from signoff.adapters.engine.embedded import journal, runs, undo_rows
-from signoff.adapters.engine.embedded.codec import load_value
-from signoff.adapters.engine.embedded.connection import connection_of
-from signoff.adapters.engine.embedded.context import EmbeddedContext
-from signoff.adapters.engine.embedded.control import Refused, Released, Why
-from signoff.adapters.engine.embedded.execution import Execution, Services
-from signoff.adapters.engine.embedded.journal import Hold, Row
-from signoff.adapters.engine.embedded.lifecycle import CANCELLED, failed
-from signoff.adapters.engine.embedded.runs import Claimed, Ending, Woken
-from signoff.adapters.engine.embedded.undoing import undo, why_not_undone
+from signoff.adapters.engine.core import journal, runs, undo_rows
+from signoff.adapters.engine.core.codec import load_value
+from signoff.adapters.engine.core.connection import connection_of
+from signoff.adapters.engine.core.context import EngineContext
+from signoff.adapters.engine.core.control import Refused, Released, Why
+from signoff.adapters.engine.core.execution import Execution, Services
+from signoff.adapters.engine.core.journal import Hold, Row
+from signoff.adapters.engine.core.lifecycle import CANCELLED, failed
+from signoff.adapters.engine.core.runs import Claimed, Ending, Woken
+from signoff.adapters.engine.core.undoing import undo, why_not_undone
 from signoff.domain.jsonvalue import Json, JsonObject, as_object, normalise
 from signoff.errors import ContinueAsNew, ReplayDiverged, RunCancelled, RunSuspended, StoreBusy, control_flow
 from signoff.ports.engine import Body, EngineStatus
@@ -49,7 +49,7 @@ class Settler:
         execution.unread = {position for position in execution.entries if position > 0}
         if execution.releasing:
             return Released(f"run {execution.run_id!r} is released")
-        body = await _to_its_end(execution, _run(self._bodies[claimed.workflow], EmbeddedContext(execution), input_))
+        body = await _to_its_end(execution, _run(self._bodies[claimed.workflow], EngineContext(execution), input_))
         if execution.undoing:
             return why_not_undone(execution, body) or await self._undo(execution)
         return _outcome(execution, body, bytes_max=self._services.limits.entry_bytes_max)
@@ -240,7 +240,7 @@ async def _to_its_end(execution: Execution, work: Coroutine[object, object, Json
     return execution.body
 
 
-async def _run(body: Body, context: EmbeddedContext, input_: JsonObject) -> Json:
+async def _run(body: Body, context: EngineContext, input_: JsonObject) -> Json:
     return await body(context, input_)
 
 

@@ -4,7 +4,7 @@ from datetime import datetime
 
 from sqlalchemy import BigInteger, Connection, bindparam, delete, func, select, update
 
-from signoff.adapters.engine.embedded.schema import signals, waits
+from signoff.adapters.engine.core.schema import signals, waits
 from signoff.adapters.stores.sql.statement import Statement, parameters
 from signoff.adapters.stores.sql.types import SafeText
 

@@ -5,9 +5,9 @@ from datetime import datetime
 
 from sqlalchemy import BigInteger, Connection, Text, bindparam, select, type_coerce, update
 
-from signoff.adapters.engine.embedded import runs
-from signoff.adapters.engine.embedded.runs import Claimed
-from signoff.adapters.engine.embedded.schema import engine_runs
+from signoff.adapters.engine.core import runs
+from signoff.adapters.engine.core.runs import Claimed
+from signoff.adapters.engine.core.schema import engine_runs
 from signoff.adapters.stores.sql.statement import Statement
 from signoff.adapters.stores.sql.types import Instant, SafeText
 from signoff.ports.engine import EngineStatus

@@ -3,13 +3,13 @@
 from dataclasses import dataclass
 from datetime import datetime
 
-from signoff.adapters.engine.embedded import runs, signals
-from signoff.adapters.engine.embedded.codec import NULL, failure_of, load_value, step_failed
-from signoff.adapters.engine.embedded.connection import connection_of
-from signoff.adapters.engine.embedded.execution import Execution
-from signoff.adapters.engine.embedded.journal import Entry, Hold, Kind, Mark, State
-from signoff.adapters.engine.embedded.lifecycle import child_signal
-from signoff.adapters.engine.embedded.runs import Ending
+from signoff.adapters.engine.core import runs, signals
+from signoff.adapters.engine.core.codec import NULL, failure_of, load_value, step_failed
+from signoff.adapters.engine.core.connection import connection_of
+from signoff.adapters.engine.core.execution import Execution
+from signoff.adapters.engine.core.journal import Entry, Hold, Kind, Mark, State
+from signoff.adapters.engine.core.lifecycle import child_signal
+from signoff.adapters.engine.core.runs import Ending
 from signoff.domain.jsonvalue import Json, JsonObject, encode
 from signoff.errors import (
     ChildCancelled,
