@@ -78,7 +78,7 @@ class Signoff:
         limits: bounds at the door.
         engine: "embedded" drives runs in this process; "dbos" (`signoff[dbos]`, PostgreSQL only) in any number of
             worker processes, see `signoff worker`.
-        serve: whether runs are driven here, or the worker groups to serve here ("runs", "llm", "tool"; with "dbos"
+        serve: whether runs are driven here, or the worker groups to serve here ("runs", "llm", "tools"; with "dbos"
             only). False: this process only starts, signals and shows them; another one drives.
         engine_limits: bounds and patience of the durable engine.
         sink: how frames reach the readers of streams: "database" wakes them to read it, in all processes that
@@ -214,7 +214,7 @@ class Signoff:
         """Before `open`: make this process a worker for these worker groups, whatever `serve` says.
 
         Args:
-            groups: "runs", "llm", "tool".
+            groups: "runs", "llm", "tools".
             concurrency: how many tasks of a group each of its workers takes at once; a group that is not named
                 keeps what `engine_limits` say.
 

@@ -142,7 +142,7 @@ async def test_c39_waiting_parents_hold_no_slot(durable_world: NewWorld, bank: B
     world = await durable_world(
         agents=office(refund_tool(bank)),
         script=REFUND_BY_CLERK,
-        engine_limits=EngineLimits(concurrency={"runs": 1, "llm": 1, "tool": 1}),
+        engine_limits=EngineLimits(concurrency={"runs": 1, "llm": 1, "tools": 1}),
     )
     runs = [await world.send("Please.") for _ in range(3)]
     for run in runs:

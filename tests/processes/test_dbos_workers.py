@@ -136,7 +136,7 @@ async def test_each_process_does_what_it_is_there_for(url: str, ledger: Path, we
     async with (
         WorkerProcess.started(url, ledger, "--groups", "runs"),
         WorkerProcess.started(url, ledger, "--groups", "llm", "--concurrency", "llm=2"),
-        WorkerProcess.started(url, ledger, "--groups", "tool") as tools,
+        WorkerProcess.started(url, ledger, "--groups", "tools") as tools,
     ):
         await approve(web, *await ask_for_refund(web))
 
@@ -157,8 +157,8 @@ async def test_a_tool_whose_worker_dies_is_in_doubt_and_a_person_is_asked(url: s
     """Another worker notices, and does not do it again by itself."""
     async with (
         WorkerProcess.started(url, ledger, "--groups", "runs,llm"),
-        WorkerProcess.started(url, ledger, "--groups", "tool") as dying,
-        WorkerProcess.started(url, ledger, "--groups", "tool"),
+        WorkerProcess.started(url, ledger, "--groups", "tools") as dying,
+        WorkerProcess.started(url, ledger, "--groups", "tools"),
     ):
         run_id, call_id = await ask_for_refund(web, "transfer 5")
         stream = await web.attach(ANA, run_id)

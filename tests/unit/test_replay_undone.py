@@ -6,7 +6,7 @@ from signoff.domain.jsonvalue import Json, JsonObject
 from signoff.ports.engine import Context, JournalEntry, Retry, Task
 from signoff.runners.replay import replay
 
-TOOL = Task(group="tool", input={})
+TOOL = Task(group="tools", input={})
 
 
 def done(position: int, name: str) -> JournalEntry:

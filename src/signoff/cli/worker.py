@@ -13,7 +13,7 @@ from signoff.errors import ConfigurationError, EngineUnavailable
 if TYPE_CHECKING:
     from signoff.app import Signoff
 
-_GROUPS = "runs,llm,tool"
+_GROUPS = "runs,llm,tools"
 
 
 def worker(

@@ -48,7 +48,7 @@ class Retry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """Work for a worker group ("llm", "tool"): `input` is all that a worker needs to find the rest by itself."""
+    """Work for a worker group ("llm", "tools"): `input` is all that a worker needs to find the rest by itself."""
 
     group: str
     input: JsonObject
@@ -269,7 +269,7 @@ class RunObserver(Protocol):
 class EngineLimits:
     """Bounds and patience. Sizes in bytes of JSON text.
 
-    `concurrency` maps a worker group ("runs", "llm", "tool") to how many of its tasks run at once here.
+    `concurrency` maps a worker group ("runs", "llm", "tools") to how many of its tasks run at once here.
     A run whose worker dies `crashes_max` times becomes `dead`.
     """
 
@@ -277,7 +277,7 @@ class EngineLimits:
     lease: timedelta = timedelta(seconds=15)
     sweep: timedelta = timedelta(seconds=5)
     crashes_max: int = 10
-    concurrency: Mapping[str, int] = field(default_factory=lambda: {"runs": 256, "llm": 64, "tool": 64})
+    concurrency: Mapping[str, int] = field(default_factory=lambda: {"runs": 256, "llm": 64, "tools": 64})
 
 
 class Engine(Protocol):

@@ -25,7 +25,7 @@ class DurableRunner:
         self._drive = drive
         engine.register(WORKFLOW, self._body)
         engine.serve("llm", ModelCalls(deps))
-        engine.serve("tool", ToolCalls(deps))
+        engine.serve("tools", ToolCalls(deps))
 
     async def open(self) -> None:
         """See `ports.runner.Runner`."""

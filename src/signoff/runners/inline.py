@@ -35,7 +35,7 @@ class InlineRunner:
     def __init__(self, deps: TurnDeps) -> None:
         self._deps = deps
         self._owner = deps.ids.new("inline")
-        self._handlers: dict[str, Handler] = {"llm": ModelCalls(deps), "tool": ToolCalls(deps)}
+        self._handlers: dict[str, Handler] = {"llm": ModelCalls(deps), "tools": ToolCalls(deps)}
         self._runs: dict[str, InlineRun] = {}
         self._lease_timer: Timer | None = None
         self._chores: set[asyncio.Task[None]] = set()

@@ -61,10 +61,10 @@ class Settler:
         """
         calls = {call.id: call for call in tx.calls_of_run(run.id)}
         for entry in self._engine.history(tx, run.id):
-            group, _, rest = entry.name.partition(":")
+            step, _, rest = entry.name.partition(":")
             call = calls.get(rest.partition(":")[0])
             match entry.body:
-                case {"status": "completed" | "failed"} if entry.kind == "dispatch" and group == "tool" and call:
+                case {"status": "completed" | "failed"} if entry.kind == "dispatch" and step == "tool" and call:
                     outcome = Outcome.from_json(entry.body)
                     record_outcome(tx, call, outcome, stream_id=run.stream_id, deps=self._deps)
 

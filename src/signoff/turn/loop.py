@@ -286,7 +286,7 @@ async def _execute(
     while True:
         name = f"tool:{claimed.id}" + (f":{round_}" if round_ else "") + (f":a{len(answers)}" if answers else "")
         task = Task(
-            group="tool",
+            group="tools",
             input={"turn": turn.to_json(), "callId": claimed.id, "mode": "run", "answers": list(answers)},
         )
         running = ctx.dispatch(name, task, retry=retry)
@@ -320,7 +320,7 @@ async def _resolve_doubt(
     The tool's own probe answers if it has one and knows; otherwise a person does, with the facts on the card.
     """
     if claimed.claim.has_probe:
-        task = Task(group="tool", input={"turn": turn.to_json(), "callId": claimed.id, "mode": "probe", "answers": []})
+        task = Task(group="tools", input={"turn": turn.to_json(), "callId": claimed.id, "mode": "probe", "answers": []})
         try:
             probed = await ctx.dispatch(f"probe:{claimed.id}:{round_}", task, retry=_AGAIN)
         except StepFailed:

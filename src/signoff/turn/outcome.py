@@ -14,7 +14,7 @@ class Outcome:
 
     @staticmethod
     def from_json(value: Json) -> "Outcome":
-        """What the "tool" group journaled: completed, failed, or asked."""
+        """What the "tools" group journaled: completed, failed, or asked."""
         outcome = as_object(value, what="a tool's outcome")
         match outcome:
             case {"status": "completed", "output": output}:

@@ -1,4 +1,4 @@
-"""Serves the "tool" group: runs one admitted call, after a last look at what was approved."""
+"""Serves the "tools" group: runs one admitted call, after a last look at what was approved."""
 
 from signoff.approvals.preflight import Denied, Done, Ready, run_preflight
 from signoff.domain.call import Call, ToolKind
@@ -20,7 +20,7 @@ from signoff.turn.tool_outcome import plain
 
 
 class ToolCalls:
-    """The handler of the "tool" group. Finds all it needs from the task alone, on whichever worker takes it."""
+    """The handler of the "tools" group. Finds all it needs from the task alone, on whichever worker takes it."""
 
     def __init__(self, deps: TurnDeps) -> None:
         self._deps = deps

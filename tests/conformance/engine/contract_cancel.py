@@ -115,7 +115,7 @@ class CancelContract:
     async def test_cancel_running_seen_at_next_step(self, world: EngineWorld) -> None:
         """A tool that runs finishes and its result is kept; the next primitive raises."""
         tool = Tool(held=asyncio.Event(), result=lambda _task, info: info.cancelled())
-        worker = await world.worker(bodies={"flow": step_then_note(ONCE)}, handlers={"tool": tool})
+        worker = await world.worker(bodies={"flow": step_then_note(ONCE)}, handlers={"tools": tool})
         await worker.start()
         await tool.started.wait()
         assert await worker.cancel()
@@ -148,7 +148,7 @@ class CancelContract:
                 seen.append(error)
                 raise
 
-        worker = await world.worker(bodies={"flow": body}, handlers={"tool": model})
+        worker = await world.worker(bodies={"flow": body}, handlers={"tools": model})
         await worker.start()
         await asked.wait()
         await worker.cancel()
@@ -165,7 +165,7 @@ class CancelContract:
             raise Overloaded
 
         worker = await world.worker(
-            bodies={"flow": step_then_note(Retry(attempts=3))}, handlers={"tool": Tool(result=work)}
+            bodies={"flow": step_then_note(Retry(attempts=3))}, handlers={"tools": Tool(result=work)}
         )
         await worker.start()
         await world.settled(lambda: world.is_retrying(1))
@@ -189,7 +189,7 @@ class CancelContract:
 
             return list(await ctx.parallel([policy]))
 
-        worker = await world.worker(bodies={"flow": body}, handlers={"tool": tool})
+        worker = await world.worker(bodies={"flow": body}, handlers={"tools": tool})
         await worker.start()
         await computing.wait()
         console = await world.worker(opened=False)
@@ -288,7 +288,7 @@ class CancelContract:
     async def test_cancel_idempotent(self, world: EngineWorld) -> None:
         """While it is cancelling a second cancel is an echo; afterwards, and for a stranger, it is False."""
         tool = Tool(held=asyncio.Event())
-        worker = await world.worker(bodies={"flow": step_then_note(ONCE)}, handlers={"tool": tool})
+        worker = await world.worker(bodies={"flow": step_then_note(ONCE)}, handlers={"tools": tool})
         await worker.start()
         await tool.started.wait()
         assert await worker.cancel()
@@ -311,7 +311,7 @@ class CancelContract:
                 await ctx.parallel([lambda c: c.wait_for_signal("go"), lambda c: c.dispatch("slow", TOOL, retry=ONCE)])
             )
 
-        worker = await world.worker(bodies={"flow": body}, handlers={"tool": tool})
+        worker = await world.worker(bodies={"flow": body}, handlers={"tools": tool})
         await worker.start()
         await tool.started.wait()
         await world.settled(lambda: world.waits_for("go"))
@@ -326,14 +326,14 @@ class CancelContract:
     async def test_cancelling_survives_crash(self, world: EngineWorld) -> None:
         """The worker dies before it could settle: recovery does, and the body does not run again."""
         tool = Tool(held=asyncio.Event())
-        worker = await world.worker(bodies={"flow": step_then_note(READ)}, handlers={"tool": tool})
+        worker = await world.worker(bodies={"flow": step_then_note(READ)}, handlers={"tools": tool})
         await worker.start()
         await tool.started.wait()
         await worker.cancel()
         await worker.crash()
         await world.past_lease()
         again = Tool()
-        await world.worker(bodies={"flow": step_then_note(READ)}, handlers={"tool": again})
+        await world.worker(bodies={"flow": step_then_note(READ)}, handlers={"tools": again})
         await world.until(EngineStatus.CANCELLED)
 
         assert again.calls == []
@@ -364,7 +364,7 @@ class CancelContract:
             except StepFailed as error:
                 return error.error_type
 
-        worker = await world.worker(bodies={"flow": body}, handlers={"tool": Tool(result=work)})
+        worker = await world.worker(bodies={"flow": body}, handlers={"tools": Tool(result=work)})
         await worker.start()
 
         assert await world.output() == "RunCancelled"
@@ -390,7 +390,7 @@ class CompensatingCancelContract:
     async def test_compensating_cancel_undoes_newest_first(self, world: EngineWorld) -> None:
         """Parked: it leaves its wait for good, is undone step by step, and only then people see it cancelled."""
         agency = Agency(holds="cancel flight")
-        worker = await world.worker(bodies={"flow": trip}, handlers={"tool": agency})
+        worker = await world.worker(bodies={"flow": trip}, handlers={"tools": agency})
         await worker.start()
         await world.parked()
 
@@ -411,7 +411,7 @@ class CompensatingCancelContract:
 
     async def test_plain_cancel_undoes_nothing(self, world: EngineWorld) -> None:
         agency = Agency()
-        worker = await world.worker(bodies={"flow": trip}, handlers={"tool": agency})
+        worker = await world.worker(bodies={"flow": trip}, handlers={"tools": agency})
         await worker.start()
         await world.parked()
         await worker.cancel()
@@ -439,7 +439,7 @@ class CompensatingCancelContract:
             ctx.on_undo("cancel hotel", TOOL, retry=ONCE)
             return await ctx.record("book hotel", writing("hotel"), compute=nothing)
 
-        worker = await world.worker(bodies={"flow": body}, handlers={"tool": agency})
+        worker = await world.worker(bodies={"flow": body}, handlers={"tools": agency})
         await worker.start()
         await agency.holding.wait()
         await worker.cancel(compensate=True)
@@ -476,7 +476,7 @@ class CompensatingCancelContract:
                     executed.append("on and on")
                 return "not what the run becomes"
 
-        worker = await world.worker(bodies={"flow": body, "leaf": patient_leaf}, handlers={"tool": agency})
+        worker = await world.worker(bodies={"flow": body, "leaf": patient_leaf}, handlers={"tools": agency})
         await worker.start()
         await world.parked()
         await worker.cancel(compensate=True)
@@ -497,7 +497,7 @@ class CompensatingCancelContract:
             ctx.on_undo("cancel hotel", TOOL, retry=READ)
             return await ctx.wait_for_signal("go")
 
-        worker = await world.worker(bodies={"flow": body}, handlers={"tool": agency})
+        worker = await world.worker(bodies={"flow": body}, handlers={"tools": agency})
         await worker.start()
         await world.parked()
         await worker.cancel(compensate=True)
@@ -506,7 +506,7 @@ class CompensatingCancelContract:
         assert (await world.run()).status is EngineStatus.CANCELLING
         await world.past_lease()
         again = Agency(holds="cancel flight")
-        await world.worker(bodies={"flow": body}, handlers={"tool": again})
+        await world.worker(bodies={"flow": body}, handlers={"tools": again})
         await again.holding.wait()
         assert (await world.run()).status is EngineStatus.CANCELLING
         again.let_go()
@@ -521,7 +521,7 @@ class CompensatingCancelContract:
     async def test_compensating_cancel_puts_an_undo_in_doubt(self, world: EngineWorld) -> None:
         """Killed in the middle of an undo that may not be repeated: nobody knows, and the other one still runs."""
         agency = Agency(holds="cancel hotel")
-        worker = await world.worker(bodies={"flow": trip}, handlers={"tool": agency})
+        worker = await world.worker(bodies={"flow": trip}, handlers={"tools": agency})
         await worker.start()
         await world.parked()
         await worker.cancel(compensate=True)
@@ -529,7 +529,7 @@ class CompensatingCancelContract:
         await worker.crash()
         await world.past_lease()
         again = Agency()
-        await world.worker(bodies={"flow": trip}, handlers={"tool": again})
+        await world.worker(bodies={"flow": trip}, handlers={"tools": again})
         await world.until(EngineStatus.CANCELLED)
 
         assert again.names == ["cancel flight"]
@@ -538,21 +538,21 @@ class CompensatingCancelContract:
     async def test_compensating_cancel_survives_crash_before_undo(self, world: EngineWorld) -> None:
         """The worker dies in the step during which the cancel came: the next one undoes, and repeats no step."""
         agency = Agency(holds="book hotel")
-        worker = await world.worker(bodies={"flow": trip}, handlers={"tool": agency})
+        worker = await world.worker(bodies={"flow": trip}, handlers={"tools": agency})
         await worker.start()
         await agency.holding.wait()
         await worker.cancel(compensate=True)
         await worker.crash()
         await world.past_lease()
         again = Agency()
-        await world.worker(bodies={"flow": trip}, handlers={"tool": again})
+        await world.worker(bodies={"flow": trip}, handlers={"tools": again})
         await world.until(EngineStatus.CANCELLED)
 
         assert again.names == UNDONE
 
     async def test_failing_undo_does_not_stop_the_others(self, world: EngineWorld) -> None:
         agency = Agency(refuses="cancel hotel")
-        worker = await world.worker(bodies={"flow": trip}, handlers={"tool": agency})
+        worker = await world.worker(bodies={"flow": trip}, handlers={"tools": agency})
         await worker.start()
         await world.parked()
         await worker.cancel(compensate=True)
@@ -572,7 +572,7 @@ class CompensatingCancelContract:
             ctx.on_undo("cancel flight", TOOL, retry=ONCE)
             return value
 
-        worker = await world.worker(bodies={"flow": body}, handlers={"tool": agency})
+        worker = await world.worker(bodies={"flow": body}, handlers={"tools": agency})
         await worker.start()
         await agency.holding.wait()
         await worker.cancel(compensate=True)
@@ -592,7 +592,7 @@ class CompensatingCancelContract:
             await go.wait()
             raise ContinueAsNew({})
 
-        worker = await world.worker(bodies={"flow": body}, handlers={"tool": agency})
+        worker = await world.worker(bodies={"flow": body}, handlers={"tools": agency})
         await worker.start()
         await begun.wait()
         await worker.cancel(compensate=True)
@@ -605,7 +605,7 @@ class CompensatingCancelContract:
     async def test_plain_cancel_does_not_skip_the_undo(self, world: EngineWorld) -> None:
         """Nor does a second compensating one undo again: while it is cancelling both are echoes."""
         agency = Agency(holds="cancel hotel")
-        worker = await world.worker(bodies={"flow": trip}, handlers={"tool": agency})
+        worker = await world.worker(bodies={"flow": trip}, handlers={"tools": agency})
         await worker.start()
         await world.parked()
         await worker.cancel(compensate=True)
@@ -624,7 +624,7 @@ class CompensatingCancelContract:
     async def test_compensation_is_added_to_a_cancel(self, world: EngineWorld) -> None:
         """Somebody cancelled, and says before the run has ended that it is to be undone."""
         agency = Agency(holds="book hotel")
-        worker = await world.worker(bodies={"flow": trip}, handlers={"tool": agency})
+        worker = await world.worker(bodies={"flow": trip}, handlers={"tools": agency})
         await worker.start()
         await agency.holding.wait()
         await worker.cancel()
@@ -637,7 +637,7 @@ class CompensatingCancelContract:
     async def test_compensating_cancel_by_a_console(self, world: EngineWorld) -> None:
         """A process that drives nothing leaves the wish; a worker finds it."""
         agency = Agency()
-        worker = await world.worker(bodies={"flow": trip}, handlers={"tool": agency})
+        worker = await world.worker(bodies={"flow": trip}, handlers={"tools": agency})
         await worker.start()
         await world.parked()
         console = await world.worker(opened=False)
@@ -669,7 +669,7 @@ class CompensatingCancelContract:
             ctx.on_undo("say sorry", TOOL, retry=ONCE)
             return await ctx.parallel([lambda c: c.wait_for_signal("go"), booking("flight"), booking("hotel")])
 
-        worker = await world.worker(bodies={"flow": body}, handlers={"tool": agency})
+        worker = await world.worker(bodies={"flow": body}, handlers={"tools": agency})
         await worker.start()
         await world.parked()
         await worker.cancel(compensate=True)
@@ -684,7 +684,7 @@ class CompensatingCancelContract:
             ctx.on_undo("say sorry", TOOL, retry=ONCE)
             return await ctx.child("trip", workflow="trip", run_id="trip", input_={})
 
-        worker = await world.worker(bodies={"flow": parent, "trip": trip}, handlers={"tool": agency})
+        worker = await world.worker(bodies={"flow": parent, "trip": trip}, handlers={"tools": agency})
         await worker.start()
         await world.parked("trip")
         await world.parked()
@@ -701,7 +701,7 @@ class CompensatingCancelContract:
     async def test_child_cancelled_alone_is_undone_and_reaches_parent(self, world: EngineWorld) -> None:
         agency = Agency()
         bodies = {"flow": parent_of("trip", workflow="trip"), "trip": trip}
-        worker = await world.worker(bodies=bodies, handlers={"tool": agency})
+        worker = await world.worker(bodies=bodies, handlers={"tools": agency})
         await worker.start()
         await world.parked("trip")
         await world.parked()
@@ -722,7 +722,7 @@ class CompensatingCancelContract:
             return body
 
         worker = await world.worker(
-            bodies={"flow": joins("child", "back"), "back": joins("run", "flow")}, handlers={"tool": agency}
+            bodies={"flow": joins("child", "back"), "back": joins("run", "flow")}, handlers={"tools": agency}
         )
         await worker.start()
         await world.parked("child")
@@ -739,16 +739,16 @@ class CompensatingCancelContract:
         async def changed(ctx: Context, _input: JsonObject) -> Json:
             return await ctx.dispatch("book a train", TOOL, retry=ONCE)
 
-        worker = await world.worker(bodies={"flow": trip}, handlers={"tool": Agency()})
+        worker = await world.worker(bodies={"flow": trip}, handlers={"tools": Agency()})
         await worker.start()
         await world.parked()
         await worker.close()
         agency = Agency()
-        deployed = await world.worker(bodies={"flow": changed}, handlers={"tool": agency})
+        deployed = await world.worker(bodies={"flow": changed}, handlers={"tools": agency})
         await deployed.cancel(compensate=True)
         assert (await world.failed()).error_code == "replay_diverged"
         await deployed.close()
-        rolled_back = await world.worker(bodies={"flow": trip}, handlers={"tool": agency})
+        rolled_back = await world.worker(bodies={"flow": trip}, handlers={"tools": agency})
         assert await rolled_back.retry()
         await world.until(EngineStatus.CANCELLED)
 
@@ -772,15 +772,15 @@ class CompensatingCancelContract:
             return await ctx.record("other", writing("other"), compute=nothing)
 
         agency = Agency(refuses="book hotel")
-        worker = await world.worker(bodies={"flow": body}, handlers={"tool": agency})
+        worker = await world.worker(bodies={"flow": body}, handlers={"tools": agency})
         await worker.start()
         await world.parked()
         await worker.close()
-        deployed = await world.worker(bodies={"flow": changed}, handlers={"tool": agency})
+        deployed = await world.worker(bodies={"flow": changed}, handlers={"tools": agency})
         await deployed.cancel(compensate=True)
         await world.failed()
         await deployed.close()
-        rolled_back = await world.worker(bodies={"flow": body}, handlers={"tool": agency})
+        rolled_back = await world.worker(bodies={"flow": body}, handlers={"tools": agency})
         await rolled_back.retry()
         await world.until(EngineStatus.CANCELLED)
 
@@ -789,7 +789,7 @@ class CompensatingCancelContract:
     async def test_undo_that_kills_its_worker_ends_dead(self, world: EngineWorld) -> None:
         agency = Agency(holds="cancel hotel")
         limits = EngineLimits(crashes_max=1)
-        worker = await world.worker(bodies={"flow": trip}, handlers={"tool": agency}, limits=limits)
+        worker = await world.worker(bodies={"flow": trip}, handlers={"tools": agency}, limits=limits)
         await worker.start()
         await world.parked()
         await worker.cancel(compensate=True)
@@ -797,7 +797,7 @@ class CompensatingCancelContract:
         await worker.crash()
         await world.past_lease()
         agency.let_go()
-        again = await world.worker(bodies={"flow": trip}, handlers={"tool": agency}, limits=limits)
+        again = await world.worker(bodies={"flow": trip}, handlers={"tools": agency}, limits=limits)
         await world.until(EngineStatus.DEAD)
         assert await again.retry()
         await world.until(EngineStatus.CANCELLED)
@@ -807,7 +807,7 @@ class CompensatingCancelContract:
     async def test_drained_in_the_middle_of_an_undo(self, world: EngineWorld) -> None:
         """The undo that runs is finished, the next one is left to the next process, and no crash is counted."""
         agency = Agency(holds="cancel hotel")
-        worker = await world.worker(bodies={"flow": trip}, handlers={"tool": agency})
+        worker = await world.worker(bodies={"flow": trip}, handlers={"tools": agency})
         await worker.start()
         await world.parked()
         await worker.cancel(compensate=True)
@@ -818,7 +818,7 @@ class CompensatingCancelContract:
         await closing
         assert (await world.run()).status is EngineStatus.CANCELLING
         again = Agency()
-        await world.worker(bodies={"flow": trip}, handlers={"tool": again})
+        await world.worker(bodies={"flow": trip}, handlers={"tools": again})
         await world.until(EngineStatus.CANCELLED)
 
         assert (agency.names, again.names) == ([*BOOKED, "cancel hotel"], ["cancel flight"])

@@ -117,7 +117,7 @@ class ChildrenContract:
             await ctx.dispatch("slow", TOOL, retry=ONCE)
             return await ctx.child("join", workflow="leaf", run_id="child", input_={"n": 1})
 
-        worker = await world.worker(bodies={"flow": body, "leaf": leaf}, handlers={"tool": tool})
+        worker = await world.worker(bodies={"flow": body, "leaf": leaf}, handlers={"tools": tool})
         await worker.start()
         await world.output("child")
         assert tool.held is not None

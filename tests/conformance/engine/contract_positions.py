@@ -47,7 +47,7 @@ class PositionsContract:
             return list(await asyncio.gather(*(ctx.dispatch(name, TOOL, retry=READ) for name in "abc")))
 
         tool = Tool(result=lambda _, info: info.name)
-        worker = await world.worker(bodies={"flow": body}, handlers={"tool": tool})
+        worker = await world.worker(bodies={"flow": body}, handlers={"tools": tool})
         await worker.start()
 
         assert await world.output() == ["a", "b", "c"]
@@ -141,7 +141,7 @@ class PositionsContract:
         def broken(_task: JsonObject, _info: object) -> Json:
             raise KeyError("no such order")
 
-        worker = await world.worker(bodies={"flow": body}, handlers={"tool": Tool(result=broken)})
+        worker = await world.worker(bodies={"flow": body}, handlers={"tools": Tool(result=broken)})
         await worker.start()
         await world.parked()
         world.clock.advance(_HOUR)
@@ -280,7 +280,7 @@ class PositionsContract:
         await worker.start()
         await world.parked()
         await worker.close()
-        other = await world.worker(bodies={"flow": changed}, handlers={"tool": tool})
+        other = await world.worker(bodies={"flow": changed}, handlers={"tools": tool})
         await other.signal("go")
 
         run = await world.failed()
@@ -320,14 +320,14 @@ class PositionsContract:
     ) -> EngineRun:
         """Run the old body until it waits for "go", deploy the new one, wake it; the run as it ended."""
         tool = Tool()
-        worker = await world.worker(bodies={"flow": in_order(*old), "leaf": leaf}, handlers={"tool": tool})
+        worker = await world.worker(bodies={"flow": in_order(*old), "leaf": leaf}, handlers={"tools": tool})
         await worker.start()
         for name in before:
             await worker.signal(name)
 
         await world.parked_on("go")
         await worker.close()
-        other = await world.worker(bodies={"flow": new, "leaf": leaf}, handlers={"tool": tool})
+        other = await world.worker(bodies={"flow": new, "leaf": leaf}, handlers={"tools": tool})
         await other.signal("go")
         return await world.failed()
 

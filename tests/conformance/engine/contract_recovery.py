@@ -23,10 +23,10 @@ class RecoveryContract:
     async def test_dead_worker_run_taken_over_within_ttl(self, world: EngineWorld) -> None:
         """A worker beside the dead one finds the run by itself, once its lease is over and not before."""
         tool, again = Tool(held=asyncio.Event()), Tool(result=lambda _task, _info: "again")
-        worker = await world.worker(bodies={"flow": dispatching(READ)}, handlers={"tool": tool})
+        worker = await world.worker(bodies={"flow": dispatching(READ)}, handlers={"tools": tool})
         await worker.start()
         await tool.started.wait()
-        await world.worker(bodies={"flow": dispatching(READ)}, handlers={"tool": again})
+        await world.worker(bodies={"flow": dispatching(READ)}, handlers={"tools": again})
         await worker.crash()
         await world.pass_time(LIMITS.lease / 2)
         assert again.calls == []
@@ -37,10 +37,10 @@ class RecoveryContract:
 
     async def test_a_living_worker_keeps_its_lease(self, world: EngineWorld) -> None:
         tool, other = Tool(held=asyncio.Event()), Tool()
-        worker = await world.worker(bodies={"flow": dispatching(ONCE)}, handlers={"tool": tool})
+        worker = await world.worker(bodies={"flow": dispatching(ONCE)}, handlers={"tools": tool})
         await worker.start()
         await tool.started.wait()
-        await world.worker(bodies={"flow": dispatching(ONCE)}, handlers={"tool": other})
+        await world.worker(bodies={"flow": dispatching(ONCE)}, handlers={"tools": other})
         for _ in range(12):
             await world.pass_time(timedelta(seconds=5))
             await world.flushed(worker)
@@ -97,14 +97,14 @@ class RecoveryContract:
         limits = EngineLimits(crashes_max=3)
         for crash in range(3):
             tool = Tool(held=asyncio.Event())
-            worker = await world.worker(bodies={"flow": dispatching(READ)}, handlers={"tool": tool}, limits=limits)
+            worker = await world.worker(bodies={"flow": dispatching(READ)}, handlers={"tools": tool}, limits=limits)
             if crash == 0:
                 await worker.start()
             await tool.started.wait()
             await worker.crash()
             await world.past_lease()
         tool = Tool()
-        last = await world.worker(bodies={"flow": dispatching(READ)}, handlers={"tool": tool}, limits=limits)
+        last = await world.worker(bodies={"flow": dispatching(READ)}, handlers={"tools": tool}, limits=limits)
         run = await world.until(EngineStatus.DEAD)
         await world.pass_time(timedelta(minutes=1))
         await world.flushed(last)
@@ -119,13 +119,13 @@ class RecoveryContract:
 
         bodies = {"flow": parent_of("child"), "leaf": deadly}
         tool = Tool(held=asyncio.Event())
-        worker = await world.worker(bodies=bodies, handlers={"tool": tool})
+        worker = await world.worker(bodies=bodies, handlers={"tools": tool})
         await worker.start()
         await tool.started.wait()
         await world.parked()
         await worker.crash()
         await world.past_lease()
-        await world.worker(bodies=bodies, handlers={"tool": tool}, limits=EngineLimits(crashes_max=1))
+        await world.worker(bodies=bodies, handlers={"tools": tool}, limits=EngineLimits(crashes_max=1))
 
         output = await world.output()
         assert isinstance(output, list)
@@ -135,13 +135,13 @@ class RecoveryContract:
         """Dead, retried: the count begins anew, and the next sweep does not kill it again."""
         limits = EngineLimits(crashes_max=1)
         tool = Tool(held=asyncio.Event())
-        worker = await world.worker(bodies={"flow": dispatching(READ)}, handlers={"tool": tool}, limits=limits)
+        worker = await world.worker(bodies={"flow": dispatching(READ)}, handlers={"tools": tool}, limits=limits)
         await worker.start()
         await tool.started.wait()
         await worker.crash()
         await world.past_lease()
         again = Tool(held=asyncio.Event())
-        other = await world.worker(bodies={"flow": dispatching(READ)}, handlers={"tool": again}, limits=limits)
+        other = await world.worker(bodies={"flow": dispatching(READ)}, handlers={"tools": again}, limits=limits)
         await world.until(EngineStatus.DEAD)
         assert await other.retry()
         await again.started.wait()
@@ -166,7 +166,7 @@ class RecoveryContract:
             return [await ctx.dispatch(name, TOOL, retry=ONCE) for name in "abc"]
 
         tool = Tool(result=work)
-        worker = await world.worker(bodies={"flow": body}, handlers={"tool": tool})
+        worker = await world.worker(bodies={"flow": body}, handlers={"tools": tool})
         await worker.start()
         run = await world.failed()
         assert (run.error_type, run.error, run.error_code) == ("Broken", "no luck", "broken")
@@ -192,7 +192,7 @@ class RecoveryContract:
             return await ctx.dispatch("llm", TOOL, retry=READ)
 
         tool = Tool(result=work)
-        worker = await world.worker(bodies={"flow": body}, handlers={"tool": tool})
+        worker = await world.worker(bodies={"flow": body}, handlers={"tools": tool})
         await worker.start()
         await world.failed()
         assert await worker.retry()
@@ -208,13 +208,13 @@ class RecoveryContract:
 
         tool = Tool(held=asyncio.Event())
         limits = EngineLimits(crashes_max=1)
-        worker = await world.worker(bodies={"flow": body}, handlers={"tool": tool}, limits=limits)
+        worker = await world.worker(bodies={"flow": body}, handlers={"tools": tool}, limits=limits)
         await worker.start()
         await tool.started.wait()
         await worker.crash()
         await world.past_lease()
         again = Tool()
-        other = await world.worker(bodies={"flow": body}, handlers={"tool": again}, limits=limits)
+        other = await world.worker(bodies={"flow": body}, handlers={"tools": again}, limits=limits)
         await world.until(EngineStatus.DEAD)
         assert await other.retry()
 
@@ -420,7 +420,7 @@ class RecoveryContract:
             return await ctx.dispatch("step", TOOL, retry=READ)
 
         bodies = {"flow": parent_of("child"), "leaf": child}
-        worker = await world.worker(bodies=bodies, handlers={"tool": tool})
+        worker = await world.worker(bodies=bodies, handlers={"tools": tool})
         await worker.start()
         await tool.started.wait()
         await world.parked()
@@ -436,7 +436,7 @@ class RecoveryContract:
 
         assert await world.commits(worker) == commits
         assert (await world.run("child")).status in (EngineStatus.COMPLETED, EngineStatus.PENDING)
-        await world.worker(bodies=bodies, handlers={"tool": tool})
+        await world.worker(bodies=bodies, handlers={"tools": tool})
         assert await world.output() == [{"done": "step"}]
         assert tool.names == ["step"]
 
@@ -447,7 +447,7 @@ class RecoveryContract:
         async def body(ctx: Context, _input: JsonObject) -> Json:
             return [await ctx.dispatch(name, TOOL, retry=ONCE) for name in "ab"]
 
-        worker = await world.worker(bodies={"flow": body}, handlers={"tool": tool})
+        worker = await world.worker(bodies={"flow": body}, handlers={"tools": tool})
         await worker.start()
         await tool.started.wait()
         draining = asyncio.create_task(worker.engine.drain())
@@ -457,7 +457,7 @@ class RecoveryContract:
         await draining
         run = await world.run()
         assert (run.status, run.crashes, run.owner) == (EngineStatus.PENDING, 0, None)
-        await world.worker(bodies={"flow": body}, handlers={"tool": tool})
+        await world.worker(bodies={"flow": body}, handlers={"tools": tool})
 
         assert await world.output() == [{"done": "a"}, {"done": "b"}]
         assert tool.names == ["a", "b"]
@@ -465,7 +465,7 @@ class RecoveryContract:
     async def test_drain_ends_by_force_what_does_not_end(self, world: EngineWorld) -> None:
         """An action that is cut off stays started: it is in doubt, and never quietly tried again."""
         tool = Tool(held=asyncio.Event())
-        worker = await world.worker(bodies={"flow": dispatching(ONCE)}, handlers={"tool": tool})
+        worker = await world.worker(bodies={"flow": dispatching(ONCE)}, handlers={"tools": tool})
         await worker.start()
         await tool.started.wait()
         draining = asyncio.create_task(worker.engine.drain())
@@ -474,7 +474,7 @@ class RecoveryContract:
         await draining
         assert (await world.run()).status is EngineStatus.PENDING
         again = Tool()
-        await world.worker(bodies={"flow": dispatching(ONCE)}, handlers={"tool": again})
+        await world.worker(bodies={"flow": dispatching(ONCE)}, handlers={"tools": again})
 
         output = await world.output()
         assert isinstance(output, dict)

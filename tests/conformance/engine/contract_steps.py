@@ -79,13 +79,13 @@ class StepsContract:
         tool = Tool()
         for name in "abc":
             worker = await world.worker(
-                bodies={"flow": body}, handlers={"tool": tool}, dies=Dies(label=f"after {name}", after=True)
+                bodies={"flow": body}, handlers={"tools": tool}, dies=Dies(label=f"after {name}", after=True)
             )
             if name == "a":
                 await worker.start()
             await world.died(worker)
             await world.past_lease()
-        await world.worker(bodies={"flow": body}, handlers={"tool": tool})
+        await world.worker(bodies={"flow": body}, handlers={"tools": tool})
         await world.output()
 
         assert tool.names == ["a", "b", "c"]
@@ -93,14 +93,14 @@ class StepsContract:
     async def test_inflight_step_reruns_at_most_once_per_crash(self, world: EngineWorld) -> None:
         """A repeatable step that was under way runs again, as the next attempt with the same key."""
         tool = Tool(held=asyncio.Event())
-        worker = await world.worker(bodies={"flow": dispatching(READ)}, handlers={"tool": tool})
+        worker = await world.worker(bodies={"flow": dispatching(READ)}, handlers={"tools": tool})
         await worker.start()
         await tool.started.wait()
         await world.flushed(worker)
         await worker.crash()
         await world.past_lease()
         again = Tool(result=lambda _, info: info.attempt)
-        await world.worker(bodies={"flow": dispatching(READ)}, handlers={"tool": again})
+        await world.worker(bodies={"flow": dispatching(READ)}, handlers={"tools": again})
 
         assert await world.output() == {"value": 2}
         assert [info.attempt for info in (*tool.calls, *again.calls)] == [1, 2]
@@ -110,7 +110,7 @@ class StepsContract:
         """Its start is durable when the work begins; a worker that dies then leaves an attempt that counts."""
         retry = Retry(repeatable=True, marked_first=True)
         tool = Tool(held=asyncio.Event())
-        worker = await world.worker(bodies={"flow": dispatching(retry)}, handlers={"tool": tool})
+        worker = await world.worker(bodies={"flow": dispatching(retry)}, handlers={"tools": tool})
         await worker.start()
         await tool.started.wait()
         await worker.crash()
@@ -119,14 +119,14 @@ class StepsContract:
 
     async def test_a_step_that_may_not_repeat_is_in_doubt_after_a_crash(self, world: EngineWorld) -> None:
         tool = Tool(held=asyncio.Event())
-        worker = await world.worker(bodies={"flow": dispatching(ONCE)}, handlers={"tool": tool})
+        worker = await world.worker(bodies={"flow": dispatching(ONCE)}, handlers={"tools": tool})
         await worker.start()
         await tool.started.wait()
         started_at = world.clock.now()
         await worker.crash()
         await world.past_lease()
         again = Tool()
-        await world.worker(bodies={"flow": dispatching(ONCE)}, handlers={"tool": again})
+        await world.worker(bodies={"flow": dispatching(ONCE)}, handlers={"tools": again})
 
         assert await world.output() == {"in_doubt": "step", "attempt": 1, "started_at": started_at.isoformat()}
         assert again.calls == []
@@ -142,12 +142,12 @@ class StepsContract:
             return await ctx.wait_for_signal("go")
 
         tool = Tool(held=asyncio.Event())
-        worker = await world.worker(bodies={"flow": body}, handlers={"tool": tool})
+        worker = await world.worker(bodies={"flow": body}, handlers={"tools": tool})
         await worker.start()
         await tool.started.wait()
         await worker.crash()
         await world.past_lease()
-        other = await world.worker(bodies={"flow": body}, handlers={"tool": tool})
+        other = await world.worker(bodies={"flow": body}, handlers={"tools": tool})
         await world.parked()
         await other.signal("go")
         await world.output()
@@ -167,7 +167,7 @@ class StepsContract:
             return await ctx.wait_for_signal("go")
 
         tool = Tool(result=failing(ValueError("boom"), times=1))
-        worker = await world.worker(bodies={"flow": body}, handlers={"tool": tool})
+        worker = await world.worker(bodies={"flow": body}, handlers={"tools": tool})
         await worker.start()
         await world.parked()
         await worker.signal("go")
@@ -208,7 +208,7 @@ class StepsContract:
         """Waits of 1 s, then 2 s; the next attempt and its time are in the journal meanwhile."""
         retry = Retry(attempts=3, backoff=timedelta(seconds=1), factor=2)
         tool = Tool(result=failing(ModelError("overloaded", transient=True), times=2))
-        worker = await world.worker(bodies={"flow": dispatching(retry)}, handlers={"tool": tool})
+        worker = await world.worker(bodies={"flow": dispatching(retry)}, handlers={"tools": tool})
         await worker.start()
         for attempt, wait in ((1, 1), (2, 2)):
             await world.settled(lambda attempt=attempt: world.is_retrying(attempt))  # type: ignore[misc]
@@ -224,7 +224,7 @@ class StepsContract:
     async def test_the_last_attempt_fails_for_good(self, world: EngineWorld) -> None:
         retry = Retry(attempts=2, backoff=timedelta(0))
         tool = Tool(result=failing(ModelError("overloaded", transient=True)))
-        worker = await world.worker(bodies={"flow": dispatching(retry)}, handlers={"tool": tool})
+        worker = await world.worker(bodies={"flow": dispatching(retry)}, handlers={"tools": tool})
         await worker.start()
 
         assert await world.output() == {"failed": "overloaded", "type": "ModelError"}
@@ -232,7 +232,7 @@ class StepsContract:
 
     async def test_other_failures_are_not_tried_again(self, world: EngineWorld) -> None:
         tool = Tool(result=failing(ModelError("bad key", transient=False)))
-        worker = await world.worker(bodies={"flow": dispatching(Retry(attempts=5))}, handlers={"tool": tool})
+        worker = await world.worker(bodies={"flow": dispatching(Retry(attempts=5))}, handlers={"tools": tool})
         await worker.start()
 
         assert await world.output() == {"failed": "bad key", "type": "ModelError"}
@@ -241,12 +241,12 @@ class StepsContract:
     async def test_a_crash_neither_loses_nor_shortens_the_wait_for_a_retry(self, world: EngineWorld) -> None:
         retry = Retry(attempts=2, backoff=timedelta(hours=2), backoff_max=timedelta(hours=2))
         tool = Tool(result=failing(ModelError("overloaded", transient=True), times=1))
-        worker = await world.worker(bodies={"flow": dispatching(retry)}, handlers={"tool": tool})
+        worker = await world.worker(bodies={"flow": dispatching(retry)}, handlers={"tools": tool})
         await worker.start()
         await world.settled(lambda: world.is_retrying(1))
         await worker.crash()
         await world.past_lease()
-        await world.worker(bodies={"flow": dispatching(retry)}, handlers={"tool": tool})
+        await world.worker(bodies={"flow": dispatching(retry)}, handlers={"tools": tool})
         await world.until(EngineStatus.RUNNING)
         await world.pass_time(timedelta(minutes=1))
         assert len(tool.calls) == 1
@@ -260,7 +260,7 @@ class StepsContract:
         async def handler(task: JsonObject, info: TaskInfo) -> Json:
             raise asyncio.CancelledError
 
-        worker = await world.worker(bodies={"flow": dispatching(ONCE)}, handlers={"tool": handler})
+        worker = await world.worker(bodies={"flow": dispatching(ONCE)}, handlers={"tools": handler})
         await worker.start()
 
         output = await world.output()
@@ -331,10 +331,10 @@ class StepsContract:
     async def test_dispatched_step_runs_in_group_only(self, world: EngineWorld) -> None:
         async def body(ctx: Context, _input: JsonObject) -> Json:
             await ctx.dispatch("ask", Task(group="llm", input={"q": 1}), retry=READ)
-            return await ctx.dispatch("do", Task(group="tool", input={}), retry=READ)
+            return await ctx.dispatch("do", Task(group="tools", input={}), retry=READ)
 
         llm, tool = Tool(), Tool()
-        worker = await world.worker(bodies={"flow": body}, handlers={"llm": llm, "tool": tool})
+        worker = await world.worker(bodies={"flow": body}, handlers={"llm": llm, "tools": tool})
         await worker.start()
         await world.output()
 
@@ -350,7 +350,7 @@ class StepsContract:
 
         tool = Tool(held=asyncio.Event())
         worker = await world.worker(
-            bodies={"flow": body}, handlers={"tool": tool}, limits=EngineLimits(concurrency={"runs": 1, "tool": 1})
+            bodies={"flow": body}, handlers={"tools": tool}, limits=EngineLimits(concurrency={"runs": 1, "tools": 1})
         )
         await worker.start()
         await tool.started.wait()
@@ -370,7 +370,7 @@ class StepsContract:
         await worker.start()
         await world.until(EngineStatus.RUNNING)
         assert await world.history() == []
-        worker.engine.serve("tool", Tool())
+        worker.engine.serve("tools", Tool())
 
         assert await world.output() == {"value": {"done": "step"}}
 
@@ -407,7 +407,7 @@ class StepsContract:
             return None
 
         worker = await world.worker(
-            bodies={"flow": body}, handlers={"tool": Tool(result=lambda _task, _info: produce())}, limits=limits
+            bodies={"flow": body}, handlers={"tools": Tool(result=lambda _task, _info: produce())}, limits=limits
         )
         await worker.start()
         await world.parked()

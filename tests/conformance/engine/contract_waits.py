@@ -65,7 +65,7 @@ class WaitsContract:
             await ctx.dispatch("slow", TOOL, retry=ONCE)
             return await ctx.wait_for_signal("go")
 
-        worker = await world.worker(bodies={"flow": body}, handlers={"tool": tool})
+        worker = await world.worker(bodies={"flow": body}, handlers={"tools": tool})
         await worker.start()
         await tool.started.wait()
         assert await worker.signal("go", 7) is SignalOutcome.ACCEPTED
@@ -240,7 +240,7 @@ class WaitsContract:
             )
 
         tool = Tool(result=lambda _task, _info: "charged")
-        worker = await world.worker(bodies={"flow": body}, handlers={"tool": tool})
+        worker = await world.worker(bodies={"flow": body}, handlers={"tools": tool})
         await worker.start()
         await world.parked()
         await worker.signal("go", "yes")
@@ -257,7 +257,7 @@ class WaitsContract:
                 await ctx.parallel([lambda c: c.wait_for_signal("go"), lambda c: c.dispatch("slow", TOOL, retry=ONCE)])
             )
 
-        worker = await world.worker(bodies={"flow": body}, handlers={"tool": tool})
+        worker = await world.worker(bodies={"flow": body}, handlers={"tools": tool})
         await worker.start()
         await tool.started.wait()
         await world.settled(lambda: world.waits_for("go"))
@@ -274,7 +274,7 @@ class WaitsContract:
         async def body(ctx: Context, _input: JsonObject) -> Json:
             return list(await asyncio.gather(ctx.wait_for_signal("go"), ctx.dispatch("slow", TOOL, retry=ONCE)))
 
-        worker = await world.worker(bodies={"flow": body}, handlers={"tool": tool})
+        worker = await world.worker(bodies={"flow": body}, handlers={"tools": tool})
         await worker.start()
         await tool.started.wait()
         await world.settled(lambda: world.waits_for("go"))

@@ -49,7 +49,7 @@ async def main(url: str, effects: Path, number: int) -> None:
     await store.open()
     engine = EmbeddedEngine(store, clock=SystemClock(), ids=SystemIds(), limits=LIMITS)
     engine.register("flow", body)
-    engine.serve("tool", tool)
+    engine.serve("tools", tool)
 
     def start(tx: Tx) -> None:
         for n in range(number):

@@ -50,7 +50,7 @@ class TestSteps(StepsContract):
         await world.until(EngineStatus.RUNNING)
         assert await world.history() == []
         await worker.close()
-        await world.worker(bodies={"flow": dispatching(ONCE)}, handlers={"tool": Tool()})
+        await world.worker(bodies={"flow": dispatching(ONCE)}, handlers={"tools": Tool()})
 
         assert await world.output() == {"value": {"done": "step"}}
 
@@ -77,7 +77,7 @@ class TestCancel(CancelContract):
             await stop.wait()
             raise ConnectionError("aborted")
 
-        worker = await world.worker(bodies={"flow": dispatching(Retry(attempts=3))}, handlers={"tool": model})
+        worker = await world.worker(bodies={"flow": dispatching(Retry(attempts=3))}, handlers={"tools": model})
         await worker.start()
         await asked.wait()
         await worker.cancel()
@@ -114,7 +114,7 @@ class TestRecovery(RecoveryContract):
     async def test_drain_ends_by_force_what_does_not_end(self, world: EngineWorld) -> None:
         """LACKS["pending after a forced drain"]: an action that is cut off is in doubt, as everywhere."""
         tool = Tool(held=asyncio.Event())
-        worker = await world.worker(bodies={"flow": dispatching(ONCE)}, handlers={"tool": tool})
+        worker = await world.worker(bodies={"flow": dispatching(ONCE)}, handlers={"tools": tool})
         await worker.start()
         await tool.started.wait()
         draining = asyncio.create_task(worker.close())
@@ -122,7 +122,7 @@ class TestRecovery(RecoveryContract):
         world.clock.advance(timedelta(minutes=5))
         await draining
         again = Tool()
-        await world.worker(bodies={"flow": dispatching(ONCE)}, handlers={"tool": again})
+        await world.worker(bodies={"flow": dispatching(ONCE)}, handlers={"tools": again})
 
         output = await world.output()
         assert isinstance(output, dict)

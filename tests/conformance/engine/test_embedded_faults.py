@@ -86,7 +86,7 @@ async def test_nothing_is_built_upon_a_result_that_got_lost(world: EmbeddedWorld
     The run begins anew from what is journaled, asks again, and goes on with the answer that is journaled.
     """
     tool = Tool(result=lambda _task, _info: len(tool.calls))
-    worker = await world.worker(bodies={"flow": ask_then_write}, handlers={"tool": tool})
+    worker = await world.worker(bodies={"flow": ask_then_write}, handlers={"tools": tool})
     lose(worker, label)
     await worker.start()
     await world.settled(lambda: let_go(world))
@@ -151,13 +151,15 @@ async def test_duplicate_result_ignored(world: EmbeddedWorld) -> None:
     late = Tool(held=asyncio.Event(), result=lambda _task, _info: "late")
     zombie = await world.worker(
         bodies={"flow": dispatching(READ)},
-        handlers={"tool": late},
+        handlers={"tools": late},
         limits=EngineLimits(lease=timedelta(days=1)),
     )
     await zombie.start()
     await late.started.wait()
     await world.expire("run")
-    await world.worker(bodies={"flow": dispatching(READ)}, handlers={"tool": Tool(result=lambda _task, _info: "first")})
+    await world.worker(
+        bodies={"flow": dispatching(READ)}, handlers={"tools": Tool(result=lambda _task, _info: "first")}
+    )
     await world.pass_time(timedelta(seconds=10))
     assert await world.output() == {"value": "first"}
     assert late.held is not None
@@ -174,14 +176,14 @@ async def test_late_result_after_terminal_dropped(world: EmbeddedWorld) -> None:
     late = Tool(held=asyncio.Event())
     zombie = await world.worker(
         bodies={"flow": dispatching(ONCE)},
-        handlers={"tool": late},
+        handlers={"tools": late},
         limits=EngineLimits(lease=timedelta(days=1)),
     )
     await zombie.start()
     await late.started.wait()
     await zombie.cancel()
     await world.expire("run")
-    await world.worker(bodies={"flow": dispatching(ONCE)}, handlers={"tool": Tool()})
+    await world.worker(bodies={"flow": dispatching(ONCE)}, handlers={"tools": Tool()})
     await world.pass_time(timedelta(seconds=10))
     await world.until(EngineStatus.CANCELLED)
     assert late.held is not None
@@ -239,12 +241,12 @@ async def test_killed_at_every_commit(world: EmbeddedWorld, nth: int, after: boo
     bank, console = Bank(), await world.worker(bodies={"flow": sign_off, "leaf": leaf}, opened=False)
     await console.start()
     worker = await world.worker(
-        bodies={"flow": sign_off, "leaf": leaf}, handlers={"tool": bank}, dies=Dies(label="*", nth=nth, after=after)
+        bodies={"flow": sign_off, "leaf": leaf}, handlers={"tools": bank}, dies=Dies(label="*", nth=nth, after=after)
     )
     if not await lives_to_the_end(world, worker, console):
         await world.died(worker)
         await world.past_lease()
-        next_worker = await world.worker(bodies={"flow": sign_off, "leaf": leaf}, handlers={"tool": bank})
+        next_worker = await world.worker(bodies={"flow": sign_off, "leaf": leaf}, handlers={"tools": bank})
         assert await lives_to_the_end(world, next_worker, console)
 
     output = await world.output()
@@ -289,13 +291,13 @@ UNDO_COMMITS_MAX = 12
 async def test_undone_although_killed_at_every_commit(world: EmbeddedWorld, nth: int, after: bool) -> None:
     """Die at the nth commit of undoing a trip: no undo begins twice, none is left out unless it is in doubt."""
     agency, console = Agency(), await world.worker(bodies={"flow": trip}, opened=False)
-    first = await world.worker(bodies={"flow": trip}, handlers={"tool": agency})
+    first = await world.worker(bodies={"flow": trip}, handlers={"tools": agency})
     await first.start()
     await world.parked()
     await first.close()
     await console.cancel(compensate=True)
     worker = await world.worker(
-        bodies={"flow": trip}, handlers={"tool": agency}, dies=Dies(label="*", nth=nth, after=after)
+        bodies={"flow": trip}, handlers={"tools": agency}, dies=Dies(label="*", nth=nth, after=after)
     )
 
     async def over() -> bool:
@@ -305,7 +307,7 @@ async def test_undone_although_killed_at_every_commit(world: EmbeddedWorld, nth:
     if worker.faults.died.is_set():
         await world.died(worker)
         await world.past_lease()
-        await world.worker(bodies={"flow": trip}, handlers={"tool": agency})
+        await world.worker(bodies={"flow": trip}, handlers={"tools": agency})
     await world.until(EngineStatus.CANCELLED)
 
     undone = {entry.name: entry.state for entry in await world.history() if entry.position < 0}

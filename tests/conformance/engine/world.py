@@ -43,7 +43,7 @@ PATIENCE_S = 20.0
 
 ONCE = Retry(attempts=1, repeatable=False)
 READ = Retry(attempts=1, repeatable=True)
-TOOL = Task(group="tool", input={})
+TOOL = Task(group="tools", input={})
 
 
 def note(tx: Tx, text: str) -> None:
