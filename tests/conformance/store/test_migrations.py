@@ -8,6 +8,8 @@ from sqlalchemy import Engine, create_engine, inspect
 from sqlalchemy.engine import make_url
 from sqlalchemy.engine.interfaces import ReflectedIndex
 
+import signoff.adapters.engine.core.schema
+import signoff.adapters.engine.dbos.schema  # noqa: F401  # both have tables in the same schema
 from signoff.adapters.stores.sql import SqlStore, metadata
 from signoff.adapters.stores.sql.migrate import VERSION_TABLE, upgrade
 from signoff.errors import ConfigurationError
