@@ -145,8 +145,7 @@ class Signoff:
         self.engine: Engine | None = None
         self._worker: DbosEngine | None = None
         if durable is not False:
-            url = database if isinstance(database, str) else None
-            self.engine = self._engine(engine, url=url, serve=serve, limits=engine_limits)
+            self.engine = self._engine(engine, serve=serve, limits=engine_limits)
         self.runner = self._runner(turn, strict=durable == "strict", drive=bool(serve))
         self.sink = DatabaseSink(shared=not isinstance(self.store, MemoryStore)) if sink == "database" else sink
         self.deps = Deps(
@@ -318,7 +317,6 @@ class Signoff:
         self,
         kind: Literal["embedded", "dbos"],
         *,
-        url: str | None,
         serve: bool | Collection[str],
         limits: EngineLimits | None,
     ) -> Engine:
@@ -335,10 +333,8 @@ class Signoff:
                     raise ConfigurationError("only engine='dbos' can serve some worker groups and leave others")
                 return EmbeddedEngine(self.store, clock=self._clock, ids=self._ids, limits=limits)
             case "dbos":
-                if url is None:
-                    raise ConfigurationError("engine='dbos' needs database='postgresql://…', not a store")
                 self._worker = _dbos_engine()(
-                    self.store, url=url, clock=self._clock, ids=self._ids, limits=limits, groups=groups
+                    self.store, url=self.store.url, clock=self._clock, ids=self._ids, limits=limits, groups=groups
                 )
                 return self._worker
             case _:

@@ -75,6 +75,7 @@ class Options(TypedDict, total=False):
     links: DecisionLinks
     settings: TurnSettings
     limits: Limits
+    engine: Literal["embedded", "dbos"]
     engine_limits: EngineLimits
     serve: bool
 

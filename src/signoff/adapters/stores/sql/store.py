@@ -59,6 +59,8 @@ class SqlStore:
     submitted in one turn of the event loop take effect in their order; otherwise await one before the next.
 
     A task that is cancelled while it awaits `transact` does not know whether the transaction took effect.
+
+    `url` is the database's, as it was given.
     """
 
     def __init__(
@@ -85,6 +87,7 @@ class SqlStore:
                 kind = PostgresBackend
             case other:
                 raise ConfigurationError(f"signoff keeps its rows in sqlite or postgresql, not in {other!r}")
+        self.url = url
         self._life = Life(faults)
         self._backend: Backend = kind(
             parsed, patience=patience, life=self._life, deliver=self._deliver_soon, wake=self._wake_soon
