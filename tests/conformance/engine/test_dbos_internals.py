@@ -4,12 +4,13 @@ import asyncio
 import base64
 import os
 import pickle  # noqa: TID251  # what must be refused
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from dbos import DBOS, DBOSClient, DBOSConfig, DBOSPortableJSONSerializer
+from dbos import DBOS, DBOSClient, DBOSConfig, DBOSPortableJSONSerializer, EnqueueOptions
 from dbos._serialization import DefaultSerializer
 from sqlalchemy import Connection, create_engine
 from sqlalchemy.engine import make_url
@@ -22,6 +23,7 @@ from signoff.adapters.stores.sql import SqlStore
 from signoff.errors import ConfigurationError
 from signoff.testing.clock import FakeClock, FakeIds
 from tests.conformance.engine.dbos_world import database
+from tests.conformance.engine.world import PATIENCE_S
 
 pytestmark = pytest.mark.postgres
 
@@ -113,21 +115,102 @@ def test_a_pickle_is_refused_and_executes_nothing(url: str, client: DBOSClient, 
         pickling().serialize(1)
 
 
+@pytest.mark.parametrize("ended", ["SUCCESS", "ERROR", "CANCELLED", "MAX_RECOVERY_ATTEMPTS_EXCEEDED"])
+def test_a_rewind_is_the_one_of_dbos_past_the_end(url: str, client: DBOSClient, ended: str) -> None:
+    names = [f"rewound-{who}-{ended}" for who in ("here", "there")]
+    for name in names:
+        enqueue(client, name)
+        with transaction(url) as connection:
+            append(client, connection, name)
+        end(url, name, ended)
+
+    with transaction(url) as connection:
+        assert internals.rewind(client, connection, run_id=names[0], queue="somewhere", version="2")
+    client.rewind_workflow(names[1], start_step=2**31 - 1, queue_name="somewhere", application_version="2")
+
+    here, there = (everything(url, name) for name in names)
+    assert here == there
+    assert here["workflow_status"][0]["status"] == "ENQUEUED"
+    assert len(here["operation_outputs"]) == 1
+
+
+def test_a_workflow_that_has_not_ended_is_not_rewound(url: str, client: DBOSClient) -> None:
+    enqueue(client, "unended")
+    with transaction(url) as connection:
+        assert not internals.rewind(client, connection, run_id="unended", queue="somewhere", version="2")
+        assert not internals.rewind(client, connection, run_id="unheard of", queue="somewhere", version="2")
+
+
+def end(url: str, name: str, status: str) -> None:
+    """As DBOS leaves a workflow that has ended."""
+    with transaction(url) as connection:
+        connection.exec_driver_sql(
+            "UPDATE dbos.workflow_status SET status = %s, executor_id = 'x', owner_xid = NULL, recovery_attempts = 3, "
+            "started_at_epoch_ms = 1, completed_at = 2, workflow_deadline_epoch_ms = 3, deduplication_id = %s "
+            "WHERE workflow_uuid = %s",
+            (status, name, name),
+        )
+        connection.exec_driver_sql(
+            "INSERT INTO dbos.workflow_output (workflow_uuid, output) VALUES (%s, 'parked')", (name,)
+        )
+
+
+def everything(url: str, name: str) -> dict[str, list[dict[str, object]]]:
+    """All that DBOS keeps of a workflow, but for its name and for when it was written."""
+    when = {
+        "workflow_uuid",
+        "creator_xid",
+        "created_at",
+        "updated_at",
+        "inputs",
+        "retention_timestamp",
+        "completed_at_epoch_ms",
+    }
+    found: dict[str, list[dict[str, object]]] = {}
+    with transaction(url) as connection:
+        tables = connection.exec_driver_sql(
+            "SELECT table_name FROM information_schema.columns "
+            "WHERE table_schema = 'dbos' AND column_name = 'workflow_uuid'"
+        ).scalars()
+        for table in list(tables):
+            rows = connection.exec_driver_sql(f"SELECT * FROM dbos.{table} WHERE workflow_uuid = %s", (name,))
+            found[table] = [
+                {column: value for column, value in row.items() if column not in when} for row in rows.mappings()
+            ]
+    return found
+
+
+async def test_a_queue_is_looked_into_when_its_bell_rings(url: str, client: DBOSClient) -> None:
+    """Long before its next poll: with DBOS's own interval here, the test would run out of patience."""
+    done = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    async def flow() -> None:
+        loop.call_soon_threadsafe(done.set)
+
+    await asyncio.to_thread(client.register_queue, "belled", polling_interval_sec=3_600.0, application_name=APPLICATION)
+    bell = threading.Event()
+    dbos = DBOS(config=worker_config(url))
+    DBOS.workflow(name="belled.flow")(flow)
+    internals.hang_bells(dbos, {"belled": bell})
+    DBOS.listen_queues(["belled"])
+    DBOS.launch()
+    try:
+        options: EnqueueOptions = {"workflow_name": "belled.flow", "queue_name": "belled", "app_version": VERSION}
+        await asyncio.to_thread(client.enqueue, options)
+        bell.set()
+        await asyncio.wait_for(done.wait(), PATIENCE_S)
+    finally:
+        await asyncio.to_thread(DBOS.destroy, destroy_registry=True)
+
+
 async def test_recovery_gives_a_workflow_of_a_dead_executor_back_to_its_queue(url: str, client: DBOSClient) -> None:
     enqueue(client, "stranded")
     with transaction(url) as connection:
         connection.exec_driver_sql(
             "UPDATE dbos.workflow_status SET status = 'PENDING', executor_id = 'dead' WHERE workflow_uuid = 'stranded'"
         )
-    config: DBOSConfig = {
-        "name": APPLICATION,
-        "system_database_url": url,
-        "application_version": VERSION,
-        "executor_id": "living",
-        "serializer": DBOSPortableJSONSerializer(),
-        "log_level": "WARNING",
-    }
-    DBOS(config=config)
+    DBOS(config=worker_config(url))
     DBOS.listen_queues([])
     DBOS.launch()
     try:
@@ -138,6 +221,18 @@ async def test_recovery_gives_a_workflow_of_a_dead_executor_back_to_its_queue(ur
         assert (await status(client, "stranded"))[0] == "ENQUEUED"
     finally:
         await asyncio.to_thread(DBOS.destroy, destroy_registry=True)
+
+
+def worker_config(url: str) -> DBOSConfig:
+    """A worker on the database."""
+    return {
+        "name": APPLICATION,
+        "system_database_url": url,
+        "application_version": VERSION,
+        "executor_id": "living",
+        "serializer": DBOSPortableJSONSerializer(),
+        "log_level": "WARNING",
+    }
 
 
 async def status(client: DBOSClient, workflow_id: str) -> tuple[str, str | None]:

@@ -3,8 +3,6 @@
 from dataclasses import replace
 from datetime import datetime
 
-from sqlalchemy import Connection
-
 from signoff.adapters.engine.core import signals
 from signoff.adapters.engine.core.codec import failure_of, in_doubt, load_value, step_failed
 from signoff.adapters.engine.core.connection import connection_of
@@ -94,23 +92,16 @@ class Dispatching:
                 retry=retry,
                 now=now,
             )
-            self._queues.put_task(connection, run_id, position, 1, group=group, namespace=namespace)
+            self._queues.put_task(tx, run_id, position, 1, group=group, namespace=namespace)
         signals.begin_wait(connection, run_id=run_id, position=position, name=signal, deadline=None)
         return None
 
 
-def requeue(connection: Connection, queues: Queues, row: TaskRow, changed: TaskRow, *, namespace: str) -> None:
+def requeue(tx: Tx, queues: Queues, row: TaskRow, changed: TaskRow, *, namespace: str) -> None:
     """Put a step into its queue once more, as `changed`; nothing if it is not as `row` says any more."""
     queued = replace(changed, state=TaskState.QUEUED, dispatches=row.dispatches + 1, next_at=None)
-    if tasks.change(connection, row, queued):
-        queues.put_task(
-            connection,
-            row.run_id,
-            row.position,
-            queued.dispatches,
-            group=row.worker_group,
-            namespace=namespace,
-        )
+    if tasks.change(connection_of(tx), row, queued):
+        queues.put_task(tx, row.run_id, row.position, queued.dispatches, group=row.worker_group, namespace=namespace)
 
 
 def outcome_text(state: State, attempt: int, body: str) -> str:

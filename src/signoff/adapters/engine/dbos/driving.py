@@ -106,10 +106,6 @@ class Driver:
     def _is_draining(self) -> bool:
         return self._draining
 
-    def namespace_of(self, run_id: str) -> Callable[[Tx], str | None]:
-        """Reads the namespace of a run that is pending; None for any other."""
-        return lambda tx: claims.pending_in(connection_of(tx), run_id)
-
     def _claim(self, tx: Tx, run_id: str) -> Claimed | None:
         connection = connection_of(tx)
         lifecycle, limits = self._services.lifecycle, self._services.limits

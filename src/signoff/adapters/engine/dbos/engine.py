@@ -3,9 +3,10 @@
 import asyncio
 import logging
 import threading
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 
 from sqlalchemy.engine import Connection, make_url
 
@@ -19,7 +20,7 @@ from signoff.adapters.engine.dbos.dispatching import Dispatching
 from signoff.adapters.engine.dbos.driving import Driver
 from signoff.adapters.engine.dbos.lacks import LACKS
 from signoff.adapters.engine.dbos.lifecycle import DbosLifecycle, is_task_signal
-from signoff.adapters.engine.dbos.queues import RUNS, Queues
+from signoff.adapters.engine.dbos.queues import RUNS, Queues, bell
 from signoff.adapters.engine.dbos.runtime import Runtime
 from signoff.adapters.engine.dbos.serving import Server
 from signoff.adapters.engine.dbos.sweeper import DbosSweeper, Waker, put_again
@@ -284,6 +285,7 @@ class _Worker:
             owner=engine._owner,
             namespace=engine._namespace,
         )
+        self._subscriptions: list[Callable[[], None]] = []
 
     async def open(self) -> None:
         engine = self._engine
@@ -293,6 +295,8 @@ class _Worker:
         self._runtime.launch(
             concurrency, namespace=engine._namespace, drive=self._driver.drive, serve=self._server.serve
         )
+        for queue in self._runtime.listens_to:
+            self._subscriptions.append(engine._store.subscribe(bell(queue), partial(self._runtime.ring, queue)))
         self._sweeper.open()
 
     def cancel(self, run_id: str) -> None:
@@ -309,11 +313,11 @@ class _Worker:
             await self._runtime.stop(timeout)
         finally:
             timer.cancel()
+            for unsubscribe in self._subscriptions:
+                unsubscribe()
         await self._sweeper.close()
         for run_id in self._driver.released:
-            namespace = await engine._store.read(self._driver.namespace_of(run_id))
-            if namespace is not None:
-                await put_again(self._runtime.queues, run_id, namespace)
+            await put_again(engine._store, self._runtime.queues, run_id)
         await engine._store.transact("engine:leave", lambda tx: workers.leave(connection_of(tx), engine._owner))
 
     def _concurrency(self) -> dict[str, int]:

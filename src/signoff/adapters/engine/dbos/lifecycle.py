@@ -25,7 +25,10 @@ def is_task_signal(name: str) -> bool:
 
 
 class DbosLifecycle(Lifecycle):
-    """As `Lifecycle`; new runs go into DBOS's queue in the same transaction, parked ones after it."""
+    """As `Lifecycle`; runs go into DBOS's queue in the same transaction.
+
+    Those whose DBOS workflow has not ended yet, since they parked this moment, are announced after it.
+    """
 
     queues: Callable[[Connection], Queues]
 
@@ -33,7 +36,15 @@ class DbosLifecycle(Lifecycle):
         """See `Lifecycle`."""
         connection = connection_of(tx)
         namespace = claims.pending_in(connection, run.id) or ""
-        self.queues(connection).put_run(connection, run.id, namespace=namespace)
+        self.queues(connection).put_run(tx, run.id, namespace=namespace)
+
+    def announce(self, tx: Tx, woken: Iterable[Woken]) -> None:
+        """See `Lifecycle`."""
+        connection = connection_of(tx)
+        for run in woken:
+            namespace = claims.pending_in(connection, run.id)
+            if namespace is None or not self.queues(connection).put_again(tx, run.id, namespace=namespace):
+                super().announce(tx, [run])
 
     def is_executed(self, tx: Tx, run: Standing) -> bool:
         """See `Lifecycle`. A parked run of which a worker executes a step is executed."""

@@ -68,7 +68,7 @@ def _revive(tx: Tx, queues: Queues, run_id: str, *, now: datetime, seen: set[str
     for step in tasks.of_run(connection, run_id):
         if step.position in failed or step.state is TaskState.QUEUED:
             spared = replace(step, spared=step.attempt, failure=None)
-            requeue(connection, queues, step, spared, namespace=namespace)
+            requeue(tx, queues, step, spared, namespace=namespace)
     for row in failures:
         if row.kind == Kind.SIGNAL:
             signals.begin_wait(connection, run_id=run_id, position=row.position, name=row.name, deadline=None)

@@ -3,7 +3,11 @@
 from dataclasses import dataclass
 
 from dbos import DBOSClient, EnqueueOptions
-from sqlalchemy import Connection
+
+from signoff.adapters.engine.core.connection import connection_of
+from signoff.adapters.engine.dbos.internals import rewind
+from signoff.adapters.stores.sql.tx import SqlTx
+from signoff.ports.store import Tx
 
 #: The DBOS application: one for every signoff database, whatever the user's application is called.
 APPLICATION = "signoff"
@@ -18,11 +22,13 @@ TASK_WORKFLOW = "signoff.task"
 #: The worker group that executes the bodies of runs.
 RUNS = "runs"
 
-#: How often a worker looks into each of its queues; two short queries a look.
-POLL_S = 0.2
+#: How often a worker looks into each of its queues if nobody rings; three short queries a look.
+POLL_S = 1.0
 
-#: No journal is that long: a rewind to here deletes nothing and enqueues the workflow again.
-PAST_THE_END = 2**31 - 1
+
+def bell(queue: str) -> str:
+    """The stream whose subscribers wake up when something is put into the queue."""
+    return f"queue:{queue}"
 
 
 def task_workflow_id(run_id: str, position: int, dispatches: int) -> str:
@@ -32,7 +38,10 @@ def task_workflow_id(run_id: str, position: int, dispatches: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Queues:
-    """Enqueues in the caller's transaction: a run, or a step, is in its queue exactly if its row exists."""
+    """Enqueues in the caller's transaction: a run, or a step, is in its queue exactly if its row says so.
+
+    Whoever listens to the queue is woken by the commit.
+    """
 
     client: DBOSClient
 
@@ -40,37 +49,38 @@ class Queues:
         """The queue of a worker group. Namespaces share nothing."""
         return f"signoff.{group}" if not namespace else f"signoff.{group}@{namespace}"
 
-    def put_run(self, connection: Connection, run_id: str, *, namespace: str) -> None:
+    def put_run(self, tx: Tx, run_id: str, *, namespace: str) -> None:
         """Have a new run driven."""
-        self._put(connection, RUN_WORKFLOW, run_id, RUNS, namespace, run_id)
+        self._put(tx, RUN_WORKFLOW, run_id, RUNS, namespace, run_id)
 
-    def put_task(
-        self, connection: Connection, run_id: str, position: int, dispatches: int, *, group: str, namespace: str
-    ) -> None:
+    def put_task(self, tx: Tx, run_id: str, position: int, dispatches: int, *, group: str, namespace: str) -> None:
         """Have a step done; `dispatches` counts how often it was put."""
         workflow_id = task_workflow_id(run_id, position, dispatches)
-        self._put(connection, TASK_WORKFLOW, workflow_id, group, namespace, run_id, position, dispatches)
+        self._put(tx, TASK_WORKFLOW, workflow_id, group, namespace, run_id, position, dispatches)
 
-    def put_again(self, run_id: str, *, namespace: str) -> None:
-        """Have a run driven on that has parked: its DBOS workflow, ended for the time being, is rewound. Blocks.
+    def put_again(self, tx: Tx, run_id: str, *, namespace: str) -> bool:
+        """Have a run driven on that has parked: its DBOS workflow, ended for the time being, is rewound.
 
-        Raises:
-            dbos.error.DBOSException: DBOS does not know yet that the workflow has ended, or drives it.
+        False: DBOS does not know yet that the workflow has ended, or drives it.
         """
-        self.client.rewind_workflow(
-            run_id,
-            start_step=PAST_THE_END,
-            queue_name=self.name(RUNS, namespace),
-            application_version=VERSION,
-        )
+        queue = self.name(RUNS, namespace)
+        if not rewind(self.client, connection_of(tx), run_id=run_id, queue=queue, version=VERSION):
+            return False
+        _ring(tx, queue)
+        return True
 
-    def _put(
-        self, connection: Connection, workflow: str, workflow_id: str, group: str, namespace: str, *arguments: object
-    ) -> None:
+    def _put(self, tx: Tx, workflow: str, workflow_id: str, group: str, namespace: str, *arguments: object) -> None:
+        queue = self.name(group, namespace)
         options: EnqueueOptions = {
             "workflow_name": workflow,
-            "queue_name": self.name(group, namespace),
+            "queue_name": queue,
             "workflow_id": workflow_id,
             "app_version": VERSION,
         }
-        self.client.enqueue_in_transaction(connection, options, *arguments)
+        self.client.enqueue_in_transaction(connection_of(tx), options, *arguments)
+        _ring(tx, queue)
+
+
+def _ring(tx: Tx, queue: str) -> None:
+    assert isinstance(tx, SqlTx)
+    tx.ring(bell(queue))

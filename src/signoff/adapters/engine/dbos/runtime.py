@@ -3,12 +3,13 @@
 import asyncio
 import logging
 import math
+import threading
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
 
 from dbos import DBOS, DBOSClient, DBOSConfig, DBOSPortableJSONSerializer
 
-from signoff.adapters.engine.dbos.internals import refuse_pickles
+from signoff.adapters.engine.dbos.internals import hang_bells, refuse_pickles
 from signoff.adapters.engine.dbos.queues import APPLICATION, POLL_S, RUN_WORKFLOW, TASK_WORKFLOW, VERSION, Queues
 from signoff.domain.jsonvalue import JsonObject
 from signoff.errors import ConfigurationError
@@ -30,6 +31,7 @@ class Runtime:
         self._schema = schema
         self._executor_id = executor_id
         self._launched = False
+        self._bells: dict[str, threading.Event] = {}
         refuse_pickles()
         self.client = DBOSClient(
             system_database_url=url,
@@ -71,7 +73,7 @@ class Runtime:
             "run_migrations": False,
             "log_level": "WARNING",
         }
-        DBOS(config=config)
+        dbos = DBOS(config=config)
         if DBOS.executor_id != self._executor_id:
             raise ConfigurationError("this process runs DBOS already; signoff's worker needs a process of its own")
         self._launched = True
@@ -85,8 +87,19 @@ class Runtime:
         # The rows of signoff count crashes; DBOS's own limit would end a workflow behind their back.
         DBOS.workflow(name=RUN_WORKFLOW, max_recovery_attempts=None)(run)
         DBOS.workflow(name=TASK_WORKFLOW, max_recovery_attempts=None)(task)
-        DBOS.listen_queues([self.queues.name(group, namespace) for group in groups])
+        self._bells = {self.queues.name(group, namespace): threading.Event() for group in groups}
+        hang_bells(dbos, self._bells)
+        DBOS.listen_queues(list(self._bells))
         DBOS.launch()
+
+    def ring(self, queue: str) -> None:
+        """Something was put into the queue: have DBOS look now, not at its next poll."""
+        self._bells[queue].set()
+
+    @property
+    def listens_to(self) -> list[str]:
+        """The queues of a worker that was launched."""
+        return list(self._bells)
 
     async def stop(self, timeout: timedelta) -> None:
         """Take nothing new, and return once DBOS has recorded how the activations ended (or after `timeout`)."""

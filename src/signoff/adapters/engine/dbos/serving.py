@@ -208,10 +208,9 @@ class Server:
 
     def _enqueue(self, tx: Tx, row: TaskRow, changed: TaskRow) -> None:
         """-> queued, once more."""
-        connection = connection_of(tx)
-        run = runs.standing(connection, row.run_id)
+        run = runs.standing(connection_of(tx), row.run_id)
         if run is not None:
-            requeue(connection, self._queues, row, changed, namespace=run.namespace)
+            requeue(tx, self._queues, row, changed, namespace=run.namespace)
 
     # the attempt --------------------------------------------------------------------------------------------
 

@@ -7,15 +7,15 @@ from datetime import datetime
 from functools import partial
 
 from dbos import WorkflowStatus
-from dbos import error as dbos_errors
 
 from signoff.adapters.engine.core import runs
 from signoff.adapters.engine.core.connection import connection_of
 from signoff.adapters.engine.core.execution import Services
 from signoff.adapters.engine.core.rounds import Rounds
 from signoff.adapters.engine.dbos import claims, workers
+from signoff.adapters.engine.dbos.claims import Stale
 from signoff.adapters.engine.dbos.driving import Driver
-from signoff.adapters.engine.dbos.internals import recover
+from signoff.adapters.engine.dbos.internals import ENDED, recover
 from signoff.adapters.engine.dbos.lifecycle import DbosLifecycle
 from signoff.adapters.engine.dbos.queues import Queues
 from signoff.adapters.engine.dbos.serving import Server
@@ -25,15 +25,12 @@ from signoff.ports.store import Store, Tx
 
 logger = logging.getLogger(__name__)
 
-#: Statuses of a DBOS workflow that nobody drives or will drive.
-_AT_REST = frozenset({"SUCCESS", "ERROR", "CANCELLED", "MAX_RECOVERY_ATTEMPTS_EXCEEDED"})
-
 #: When a wake is tried again whose workflow is still on its way out of memory; later the sweep finds it.
 _UNWINDING_S = (0.0, 0.02, 0.05, 0.1, 0.2, 0.4)
 
 
 class Waker:
-    """Puts parked runs back into DBOS's queue, after the transaction that made them pending has committed."""
+    """Puts runs back into DBOS's queue that were woken while DBOS had not yet heard that they parked."""
 
     def __init__(self, store: Store, connect: Callable[[], Awaitable[Queues]]) -> None:
         self._store = store
@@ -53,25 +50,23 @@ class Waker:
 
     async def _wake(self, run_id: str) -> None:
         try:
-            namespace = await self._store.read(lambda tx: claims.pending_in(connection_of(tx), run_id))
-            if namespace is None:
-                return  # somebody was faster
             queues = await self._connect()
             for pause_s in _UNWINDING_S:
                 await asyncio.sleep(pause_s)
-                if await put_again(queues, run_id, namespace):
+                if await put_again(self._store, queues, run_id):
                     return
         except Exception:
             logger.warning("run %r could not be woken; the sweep will", run_id, exc_info=True)
 
 
-async def put_again(queues: Queues, run_id: str, namespace: str) -> bool:
-    """Have a parked run driven on. False: DBOS still, or again, drives its workflow."""
-    try:
-        await asyncio.to_thread(queues.put_again, run_id, namespace=namespace)
-    except dbos_errors.DBOSException:
-        return False
-    return True
+async def put_again(store: Store, queues: Queues, run_id: str) -> bool:
+    """Have a parked run driven on, if it shall be. False: DBOS still, or again, drives its workflow."""
+
+    def work(tx: Tx) -> bool:
+        namespace = claims.pending_in(connection_of(tx), run_id)
+        return namespace is None or queues.put_again(tx, run_id, namespace=namespace)
+
+    return await store.transact("engine:again", work)
 
 
 class DbosSweeper(Rounds):
@@ -181,8 +176,11 @@ class DbosSweeper(Rounds):
             if run.status is EngineStatus.CANCELLING and run.owner is None:
                 end = partial(self._dbos_lifecycle.end_cancelled, run_id=run.id)
                 await services.store.transact("engine:lost", end)
-            elif await put_again(self._queues, run.id, run.namespace):
+            elif await services.store.transact("engine:again", partial(self._put_again, run=run)):
                 logger.warning("run %r was lost (%s) and is driven again", run.id, run.status)
+
+    def _put_again(self, tx: Tx, run: Stale) -> bool:
+        return self._queues.put_again(tx, run.id, namespace=run.namespace)
 
     def _resting(self, run_ids: Sequence[str]) -> set[str]:
         if not run_ids:
@@ -190,4 +188,4 @@ class DbosSweeper(Rounds):
         found: Iterable[WorkflowStatus] = self._queues.client.list_workflows(
             workflow_ids=list(run_ids), load_input=False, load_output=False
         )
-        return {workflow.workflow_id for workflow in found if workflow.status in _AT_REST}
+        return {workflow.workflow_id for workflow in found if workflow.status in ENDED}

@@ -85,16 +85,20 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
-    """A batch that is over, for the event loop to hear of. `emitted`: what readers of streams hear of."""
+    """A batch that is over, for the event loop to hear of.
+
+    `emitted`: what readers of streams hear of. `rung`: the streams whose subscribers wake up besides.
+    """
 
     outcomes: Sequence[Outcome]
     callbacks: Sequence[Callable[[], None]] = ()
     emitted: Sequence[Emission] = ()
+    rung: Sequence[str] = ()
 
     @property
     def streams(self) -> frozenset[str]:
-        """The streams whose readers wake up."""
-        return frozenset(emission.stream_id for emission in self.emitted)
+        """The streams whose subscribers wake up."""
+        return frozenset([*(emission.stream_id for emission in self.emitted), *self.rung])
 
 
 class Dialect(Protocol):
@@ -136,6 +140,7 @@ def run_batch(connection: Connection, jobs: Sequence[Job], dialect: Dialect, lif
             outcomes=outcomes,
             callbacks=[callback for outcome in done if outcome.tx for callback in outcome.tx.callbacks],
             emitted=[emission for outcome in done if outcome.tx for emission in outcome.tx.emitted],
+            rung=[stream_id for outcome in done if outcome.tx for stream_id in outcome.tx.rung],
         )
         dialect.before_commit(connection, ended.streams)
         labels = [outcome.job.label for outcome in done]

@@ -22,7 +22,12 @@ class SqlTx(ThreadRows, RunRows, CallRows, RecordRows, FrameRows):
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
         self.emitted: list[Emission] = []
+        self.rung: list[str] = []
         self.callbacks: list[Callable[[], None]] = []
+
+    def ring(self, stream_id: str) -> None:
+        """Wake the subscribers of `stream_id`, in all processes, though nothing is emitted there."""
+        self.rung.append(stream_id)
 
     def on_commit(self, callback: Callable[[], None]) -> None:
         self.callbacks.append(callback)
