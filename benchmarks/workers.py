@@ -10,8 +10,9 @@ workers, after a warm-up:
 
 signoff: all worker groups in each worker, each model call and tool dispatched through a queue, runs out of memory
 while they wait, the stream read by the asking process as a browser's would be. DBOS: a workflow written by hand, each
-model and tool call a step in the worker that has the workflow, which waits in memory in `recv`, its queue polled as
-often as ours; no stream, no thread, no audit. Both keep everything in PostgreSQL.
+model and tool call a step in the worker that has the workflow, which waits in memory in `recv`, its queue polled every
+200 ms (its default is a second); no stream, no thread, no audit. Both keep everything in PostgreSQL, and are woken by
+its notifications.
 """
 
 import argparse
@@ -114,7 +115,10 @@ class Bare:
     def _connect(url: str) -> DBOSClient:
         DBOS.migrate(url)
         client = DBOSClient(
-            system_database_url=url, application_name=APPLICATION, serializer=DBOSPortableJSONSerializer()
+            system_database_url=url,
+            application_name=APPLICATION,
+            serializer=DBOSPortableJSONSerializer(),
+            use_listen_notify=True,
         )
         client.register_queue(QUEUE, polling_interval_sec=POLL_S, application_name=APPLICATION)
         return client

@@ -57,9 +57,11 @@ class DbosLifecycle(Lifecycle):
 
     def go_on(self, tx: Tx, woken: Iterable[Woken]) -> None:
         """See `Lifecycle`."""
-        found = list(woken)
-        self.announce(tx, [run for run in found if self._has_steps(tx, run.id)])
-        super().go_on(tx, [run for run in found if not self._has_steps(tx, run.id)])
+        for run in list(woken):
+            if self._has_steps(tx, run.id):
+                self.announce(tx, [run])
+            else:
+                super().go_on(tx, [run])
 
     def _has_steps(self, tx: Tx, run_id: str) -> bool:
         return any(map(is_task_signal, claims.waited_for(connection_of(tx), run_id)))
