@@ -227,5 +227,3 @@ class SqlStore:
                 except Exception:
                     logger.exception("a callback after a commit failed")
             self._subscriptions.tell(ended.emitted)
-            if ended.rung:
-                self._subscriptions.wake(ended.rung)

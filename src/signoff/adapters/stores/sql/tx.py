@@ -26,7 +26,7 @@ class SqlTx(ThreadRows, RunRows, CallRows, RecordRows, FrameRows):
         self.callbacks: list[Callable[[], None]] = []
 
     def ring(self, stream_id: str) -> None:
-        """Wake the subscribers of `stream_id`, in all processes, though nothing is emitted there."""
+        """Have the database wake the subscribers of `stream_id` in all processes, though nothing is emitted there."""
         self.rung.append(stream_id)
 
     def on_commit(self, callback: Callable[[], None]) -> None:
