@@ -82,6 +82,10 @@ class Handler(Protocol):
         ...
 
 
+async def nothing() -> None:
+    """For a `Context.record` that has nothing to compute."""
+
+
 class Context(Protocol):
     """What the body of a run may do. One instance a run and execution; not shared between tasks."""
 

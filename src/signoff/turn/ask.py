@@ -3,7 +3,7 @@
 from signoff.domain import frame
 from signoff.domain.call import FINAL, Call, CallStatus, ToolKind
 from signoff.domain.jsonvalue import Json
-from signoff.ports.engine import Context
+from signoff.ports.engine import Context, nothing
 from signoff.ports.store import Tx
 from signoff.turn import card
 from signoff.turn.bookkeeping import Books
@@ -23,15 +23,11 @@ async def ask_for_tool(
         lambda tx, _: open_question(
             tx, deps, turn, question_call(deps, turn, asking, asked, call_id), parent_id=asking.id
         ),
-        compute=_nothing,
+        compute=nothing,
     )
     answered = Answered.from_payload(await ctx.wait_for_signal(f"tool:{turn.run_id}:{call_id}"))
-    await ctx.record(f"persist:toolexec:{call_id}", books.outcome_writer(call_id, answered), compute=_nothing)
+    await ctx.record(f"persist:toolexec:{call_id}", books.outcome_writer(call_id, answered), compute=nothing)
     return answered.answers
-
-
-async def _nothing() -> None:
-    return None
 
 
 def question_call(deps: TurnDeps, turn: TurnInput, asking: RequestedCall, asked: Questioned, call_id: str) -> Call:

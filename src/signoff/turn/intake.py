@@ -4,7 +4,7 @@ from signoff.domain import frame
 from signoff.domain.call import Call, CallStatus, ToolKind
 from signoff.domain.jsonvalue import Json, JsonObject, as_object
 from signoff.domain.thread import Message, Role
-from signoff.ports.engine import Context
+from signoff.ports.engine import Context, nothing
 from signoff.ports.store import Tx
 from signoff.turn.ask import open_question
 from signoff.turn.bookkeeping import Books, Facts
@@ -19,7 +19,7 @@ async def ask_first(ctx: Context, deps: TurnDeps, turn: TurnInput, books: Books,
         return
     request = facts.intake
     call_id = f"intake-{turn.run_id}"
-    await ctx.record("intake:ask", lambda tx, _: _open(tx, deps, turn, request, call_id), compute=_nothing)
+    await ctx.record("intake:ask", lambda tx, _: _open(tx, deps, turn, request, call_id), compute=nothing)
     payload = await ctx.wait_for_signal(f"tool:{turn.run_id}:{call_id}")
     answered = Answered.from_payload(payload)
     keep = books.outcome_writer(call_id, answered)
@@ -30,11 +30,7 @@ async def ask_first(ctx: Context, deps: TurnDeps, turn: TurnInput, books: Books,
             tx.emit(turn.stream_id, [frame.step_finish(usage=None, cost_usd=None, model=None)])
         return kept
 
-    await ctx.record("intake:answers", write, compute=_nothing)
-
-
-async def _nothing() -> None:
-    return None
+    await ctx.record("intake:answers", write, compute=nothing)
 
 
 def _open(tx: Tx, deps: TurnDeps, turn: TurnInput, request: JsonObject, call_id: str) -> Json:

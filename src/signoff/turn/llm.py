@@ -10,7 +10,7 @@ from signoff.domain import frame
 from signoff.domain.call import ToolKind
 from signoff.domain.frame import Frame
 from signoff.domain.jsonvalue import Json, JsonObject, as_object, clean_text
-from signoff.domain.run import UsageEntry
+from signoff.domain.run import Run, UsageEntry
 from signoff.domain.thread import Thread
 from signoff.errors import ConfigurationError, ModelError, ModelNoOutput, RunCancelled
 from signoff.ports.clock import Timer
@@ -288,9 +288,9 @@ class StreamWriter:
 
     def _open(self, tx: Tx, frames: list[Frame]) -> None:
         turn = self._turn
-        run = tx.run(turn.run_id)
-        if run is None or run.status.is_terminal or (self._attempt == 1 and run.attempt_seq is not None):
-            return  # somebody else drives this run by now, or it has ended: what we hear is nobody's
+        run = self._run(tx)
+        if run is None or (self._attempt == 1 and run.attempt_seq is not None):
+            return  # another worker makes this call by now: what we hear is nobody's
         opening = [frame.step_start()]
         if run.attempt_seq is not None:
             tx.withdraw(turn.stream_id, from_seq=run.attempt_seq)
@@ -302,9 +302,14 @@ class StreamWriter:
 
     def _add(self, tx: Tx, frames: list[Frame]) -> None:
         # A worker that lost the run to another must not speak on its stream: the run's row names the attempt that may.
-        run = tx.run(self._turn.run_id)
-        if run is not None and run.attempt_seq == self._first and not run.status.is_terminal:
+        run = self._run(tx)
+        if run is not None and run.attempt_seq == self._first:
             tx.emit(self._turn.stream_id, frames)
+
+    def _run(self, tx: Tx) -> Run | None:
+        """The run, if it still is at this step. Locked: of two attempts that begin at once, one sees the other."""
+        run = tx.run(self._turn.run_id, lock=True)
+        return None if run is None or run.status.is_terminal or run.steps != self._step else run
 
 
 def _merge(last: Frame, piece: Frame) -> bool:

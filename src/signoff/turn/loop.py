@@ -12,7 +12,7 @@ from typing import assert_never
 from signoff.domain.call import ToolKind
 from signoff.domain.jsonvalue import Json, JsonObject
 from signoff.errors import ChildCancelled, InDoubt, SignalTimeout, StepFailed
-from signoff.ports.engine import Context, Retry, Task
+from signoff.ports.engine import Context, Retry, Task, nothing
 from signoff.turn import ask, bookkeeping, claim, intake
 from signoff.turn.card import doubt_signal_name
 from signoff.turn.claim import Claim, Next, RequestedCall
@@ -55,13 +55,13 @@ async def run_turn(ctx: Context, deps: TurnDeps, turn: TurnInput) -> Json:
     books = bookkeeping.Books(deps, turn)
     # Launched in one tick: the positions are in this order, and the writes share one commit.
     parallel_tools, history_select = ctx.patched(PARALLEL_TOOLS), ctx.patched(HISTORY_SELECT)
-    started = ctx.record("persist:run:start", books.start_run, compute=_nothing)
-    quota = ctx.record("quota:check", books.check_quota, compute=_nothing)
-    user = ctx.record("persist:user", books.keep_user_message, compute=_nothing)
-    title = ctx.record("persist:title", books.keep_title, compute=_nothing)
+    started = ctx.record("persist:run:start", books.start_run, compute=nothing)
+    quota = ctx.record("quota:check", books.check_quota, compute=nothing)
+    user = ctx.record("persist:user", books.keep_user_message, compute=nothing)
+    title = ctx.record("persist:title", books.keep_title, compute=nothing)
     shape = Shape(parallel_tools=await parallel_tools, history_select=await history_select)
     history = books.list_history if shape.history_select else books.select_history
-    window = ctx.record("history:window", history, compute=_nothing)
+    window = ctx.record("history:window", history, compute=nothing)
     begun, checked, _, _, listed = await settle_all([started, quota, user, title, window])
     facts = bookkeeping.Facts.from_json(begun)
     bookkeeping.raise_if_spent(checked)
@@ -75,7 +75,7 @@ async def run_turn(ctx: Context, deps: TurnDeps, turn: TurnInput) -> Json:
         ctx.raise_if_cancelled()
         task = _model_task(turn, facts, step=step, from_seq=from_seq, previous=reply)
         reply = Reply.from_json(await ctx.dispatch(f"llm:{step}", task, retry=deps.settings.model_retry))
-        message_id = await ctx.record(f"persist:step:{step}", books.step_writer(step, reply), compute=_nothing)
+        message_id = await ctx.record(f"persist:step:{step}", books.step_writer(step, reply), compute=nothing)
         if not reply.calls:
             return await _finish(ctx, books, reply.text)
         ctx.raise_if_cancelled()
@@ -92,9 +92,7 @@ async def run_turn(ctx: Context, deps: TurnDeps, turn: TurnInput) -> Json:
             for index, call in enumerate(reply.calls)
         ]
         await _settle_calls(ctx, deps, turn, books, asked, shape)
-    return await _finish(
-        ctx, books, str(await ctx.record("persist:limit", books.limit_writer(reply), compute=_nothing))
-    )
+    return await _finish(ctx, books, str(await ctx.record("persist:limit", books.limit_writer(reply), compute=nothing)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,12 +103,8 @@ class Shape:
     history_select: bool
 
 
-async def _nothing() -> None:
-    return None
-
-
 async def _finish(ctx: Context, books: bookkeeping.Books, text: str) -> Json:
-    await ctx.record("persist:run:end", books.end_run, compute=_nothing)
+    await ctx.record("persist:run:end", books.end_run, compute=nothing)
     return {"text": text}
 
 
@@ -223,7 +217,7 @@ async def _settle_waiting(
 
 async def _record_outcome(ctx: Context, books: bookkeeping.Books, claimed: Claimed, outcome: Outcome) -> None:
     """One of `persist:toolexec`, `persist:toolreject`, `persist:toolfail`."""
-    await ctx.record(f"{outcome.checkpoint}:{claimed.id}", books.outcome_writer(claimed.id, outcome), compute=_nothing)
+    await ctx.record(f"{outcome.checkpoint}:{claimed.id}", books.outcome_writer(claimed.id, outcome), compute=nothing)
 
 
 # --- one action -----------------------------------------------------------------------------------------------
@@ -234,14 +228,14 @@ async def _act(ctx: Context, deps: TurnDeps, turn: TurnInput, books: bookkeeping
     try:
         payload = await _await_decision(ctx, turn, books, claimed)
     except SignalTimeout:
-        if await ctx.record(f"persist:expire:{claimed.id}", books.expire_writer(claimed.id), compute=_nothing):
+        if await ctx.record(f"persist:expire:{claimed.id}", books.expire_writer(claimed.id), compute=nothing):
             return ExpiredUnanswered()
         # Somebody decided in time, while this run was on its way to expire the card: their signal is there.
         payload = await ctx.wait_for_signal(f"tool:{turn.run_id}:{claimed.id}")
     if not bookkeeping.is_approval(payload):
         return Declined.from_payload(payload)
     ctx.raise_if_cancelled()
-    told = ctx.record(f"persist:approved:{claimed.id}", books.approval_writer(claimed.id), compute=_nothing)
+    told = ctx.record(f"persist:approved:{claimed.id}", books.approval_writer(claimed.id), compute=nothing)
     return await _execute(ctx, deps, turn, books, claimed, told=told)
 
 
@@ -261,7 +255,7 @@ async def _await_decision(ctx: Context, turn: TurnInput, books: bookkeeping.Book
             await ctx.record(
                 f"persist:rung:{number}:{claimed.id}",
                 books.rung_writer(claimed.id, number, rung),
-                compute=_nothing,
+                compute=nothing,
             )
     return await ctx.wait_for_signal(signal, deadline=claimed.claim.expires_at)
 
@@ -335,7 +329,7 @@ async def _resolve_doubt(
     await ctx.record(
         f"persist:indoubt:{claimed.id}:{round_}",
         books.doubt_writer(claimed.id, doubt, round_),
-        compute=_nothing,
+        compute=nothing,
     )
     signal = doubt_signal_name(f"tool:{ctx.run_id}:{claimed.id}", round_)
     payload = await ctx.wait_for_signal(signal)
@@ -343,9 +337,7 @@ async def _resolve_doubt(
         case {"verdict": "settled", "output": output}:
             return Completed(output=output)
         case _ if bookkeeping.is_approval(payload):
-            await ctx.record(
-                f"persist:again:{claimed.id}:{round_}", books.approval_writer(claimed.id), compute=_nothing
-            )
+            await ctx.record(f"persist:again:{claimed.id}:{round_}", books.approval_writer(claimed.id), compute=nothing)
             ctx.raise_if_cancelled()
             return None
         case _:
