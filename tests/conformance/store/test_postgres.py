@@ -16,7 +16,7 @@ from signoff.adapters.stores.sql import SqlStore, SqlTx
 from signoff.domain.audit import AuditKind
 from signoff.errors import StoreBusy
 from tests.conformance.store.conftest import empty
-from tests.conformance.store.rows import a_thread, at, insert
+from tests.conformance.store.rows import a_run, a_thread, at, insert
 
 pytestmark = pytest.mark.postgres
 
@@ -65,6 +65,38 @@ async def test_of_a_deadlock_both_come_through(url: str) -> None:
         await asyncio.gather(one.transact("ab", lock("a", "b")), other.transact("ba", lock("b", "a")))
 
         assert await notes(one) == 2
+
+
+async def test_who_reads_a_locked_run_waits_for_the_end_of_the_other_transaction(url: str) -> None:
+    async with opened(url) as one, opened(url) as other:
+        await insert(one, a_thread("t"), a_run("r", thread_id="t", attempt_seq=None))
+        loop = asyncio.get_running_loop()
+        locked, waits = asyncio.Event(), threading.Event()
+
+        def write(tx: SqlTx) -> None:
+            tx.run("r", lock=True)
+            loop.call_soon_threadsafe(locked.set)
+            assert waits.wait(5), "the other one did not wait"
+            tx.change_run("r", attempt_seq=7)
+
+        def read(tx: SqlTx) -> int | None:
+            run = tx.run("r", lock=True)
+            return None if run is None else run.attempt_seq
+
+        writing = asyncio.create_task(one.transact("write", write))
+        await locked.wait()
+        reading = asyncio.create_task(other.transact("read", read))
+        while not (reading.done() or await one.read(_somebody_waits)):  # noqa: ASYNC110  # a server tells nobody
+            await asyncio.sleep(0.01)
+        waits.set()
+        await writing
+
+        assert await reading == 7
+
+
+def _somebody_waits(tx: SqlTx) -> bool:
+    waiting = "SELECT count(*) FROM pg_stat_activity WHERE cardinality(pg_blocking_pids(pid)) > 0"
+    return bool(tx.connection.exec_driver_sql(waiting).scalar_one())
 
 
 async def test_work_runs_again_when_its_connection_is_lost(url: str) -> None:

@@ -1,6 +1,7 @@
 """Streamed text belongs to the attempt that the run's row names, whoever else still speaks."""
 
 from collections.abc import AsyncIterator
+from decimal import Decimal
 
 import pytest
 
@@ -77,6 +78,21 @@ async def test_a_worker_that_was_overtaken_before_its_first_word_does_not_begin(
     current.flush()
 
     assert await shown(app) == ["step-start", "new ", "newer"]
+
+
+async def test_a_worker_that_was_overtaken_before_its_first_word_does_not_begin_once_the_step_is_over(
+    app: Signoff,
+) -> None:
+    current, overtaken = writer(app, attempt=2), writer(app, attempt=1)
+    current.write(frame.text("new"))
+    current.flush()
+    await app.store.transact(
+        "persist:step:0", lambda tx: tx.add_to_run("r", steps=1, input_tokens=1, output_tokens=1, cost_usd=Decimal(0))
+    )
+    overtaken.write(frame.text("old "))
+    overtaken.flush()
+
+    assert await shown(app) == ["step-start", "new"]
 
 
 async def test_nothing_is_said_after_the_end(app: Signoff) -> None:

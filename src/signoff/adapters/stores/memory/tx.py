@@ -115,7 +115,7 @@ class MemoryTx:
     def insert_run(self, run: Run) -> None:
         self._insert(self._tables.runs, run.id, own(run), what="run")
 
-    def run(self, run_id: str) -> Run | None:
+    def run(self, run_id: str, *, lock: bool = False) -> Run | None:  # noqa: ARG002  # one transaction at a time
         return self._tables.runs.get(run_id)
 
     def change_run(self, run_id: str, **changes: Unpack[RunChanges]) -> None:

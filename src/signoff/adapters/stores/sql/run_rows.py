@@ -28,6 +28,7 @@ _THIS = runs.c.id == bindparam("run_id")
 _ACTIVE = runs.c.status == RunStatus.RUNNING
 
 _RUN = Statement(RUN.select().where(_THIS))
+_RUN_LOCKED = Statement(RUN.select().where(_THIS).with_for_update(key_share=True))
 _SETTLE = Statement(
     update(runs)
     .where(_THIS, _ACTIVE)
@@ -112,8 +113,8 @@ class RunRows:
         if not RUN.insert(self.connection, run):
             raise ValueError(f"there is a run {run.id!r} already")
 
-    def run(self, run_id: str) -> Run | None:
-        return RUN.read_one(_RUN.one(self.connection, run_id=run_id))
+    def run(self, run_id: str, *, lock: bool = False) -> Run | None:
+        return RUN.read_one((_RUN_LOCKED if lock else _RUN).one(self.connection, run_id=run_id))
 
     def change_run(self, run_id: str, **changes: Unpack[RunChanges]) -> None:
         if changes:
