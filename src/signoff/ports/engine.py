@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Never, Protocol, TypeVar
 
 from signoff.domain.jsonvalue import Json, JsonObject
+from signoff.errors import InDoubt, StepFailed
 from signoff.ports.store import Tx
 
 T = TypeVar("T")
@@ -252,6 +253,29 @@ class JournalEntry:
     attempt: int
     body: Json
     at: datetime
+
+
+def step_failed(name: str, body: Json) -> StepFailed:
+    """The error of an entry that is `failed`, as every execution and every replay raises it."""
+    fields = body if isinstance(body, dict) else {}
+    code = fields.get("code")
+    return StepFailed(
+        name,
+        error_type=str(fields.get("type", "Exception")),
+        message=str(fields.get("message", "")),
+        error_code=code if isinstance(code, str) else None,
+    )
+
+
+def in_doubt(name: str, body: Json) -> InDoubt:
+    """The error of an entry whose outcome nobody knows (``{"started_at", "attempt"}``)."""
+    fields = body if isinstance(body, dict) else {}
+    attempt = fields.get("attempt")
+    return InDoubt(
+        name,
+        started_at=str(fields.get("started_at", "")),
+        attempt=attempt if isinstance(attempt, int) else 1,
+    )
 
 
 class RunObserver(Protocol):

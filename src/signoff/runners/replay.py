@@ -10,13 +10,11 @@ from signoff.errors import (
     ChildCancelled,
     ContinueAsNew,
     ControlFlow,
-    InDoubt,
     ReplayDiverged,
     RunSuspended,
     SignalTimeout,
-    StepFailed,
 )
-from signoff.ports.engine import BRANCH_POSITIONS, Body, Context, JournalEntry, Retry, Task
+from signoff.ports.engine import BRANCH_POSITIONS, Body, Context, JournalEntry, Retry, Task, in_doubt, step_failed
 from signoff.ports.store import Tx
 from signoff.turn.together import settle_all
 
@@ -208,14 +206,9 @@ async def _outcome(name: str, entry: JournalEntry | None) -> Json:
         case None | JournalEntry(state="started" | "retrying"):
             raise _EndOfJournal(name)
         case JournalEntry(state="failed", body=body):
-            raise _failure(name, body)
-        case JournalEntry(state="doubt", body=dict(body)):
-            attempt = body.get("attempt")
-            raise InDoubt(
-                name,
-                started_at=str(body.get("started_at")),
-                attempt=attempt if isinstance(attempt, int) else 1,
-            )
+            raise step_failed(name, body)
+        case JournalEntry(state="doubt", body=body):
+            raise in_doubt(name, body)
         case JournalEntry(state="timeout"):
             raise SignalTimeout(name)
         case JournalEntry(body=value):
@@ -224,7 +217,7 @@ async def _outcome(name: str, entry: JournalEntry | None) -> Json:
 
 async def _child_outcome(name: str, run_id: str, begun: JournalEntry | None, ended: JournalEntry | None) -> Json:
     if begun is not None and begun.state == "failed":
-        raise _failure(name, begun.body)
+        raise step_failed(name, begun.body)
     outcome = await _outcome(name, ended)
     match outcome:
         case {"status": "completed", "output": output}:
@@ -234,20 +227,9 @@ async def _child_outcome(name: str, run_id: str, begun: JournalEntry | None, end
         case {"status": "cancelled"}:
             raise ChildCancelled(run_id)
         case {"error": error}:
-            raise _failure(name, error)
+            raise step_failed(name, error)
         case _:
-            raise _failure(name, outcome)
-
-
-def _failure(name: str, body: Json) -> StepFailed:
-    fields = body if isinstance(body, dict) else {}
-    code = fields.get("code")
-    return StepFailed(
-        name,
-        error_type=str(fields.get("type", "Exception")),
-        message=str(fields.get("message", "")),
-        error_code=None if code is None else str(code),
-    )
+            raise step_failed(name, outcome)
 
 
 async def _nothing(name: str, entry: JournalEntry | None) -> None:

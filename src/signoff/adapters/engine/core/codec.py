@@ -4,7 +4,7 @@ What a first execution hands to the body went through here as well, so it equals
 """
 
 from signoff.domain.jsonvalue import Json, JsonObject, clean_text, decode, normalised_text
-from signoff.errors import InDoubt, StepFailed
+from signoff.errors import StepFailed
 
 #: An error's text is for people; a longer one (a whole page of HTML, say) is cut, so that it always fits an entry.
 MESSAGE_CHARACTERS_MAX = 4_000
@@ -50,29 +50,6 @@ def message_of(error: BaseException) -> str:
     return text if len(text) <= MESSAGE_CHARACTERS_MAX else text[: MESSAGE_CHARACTERS_MAX - 1] + "…"
 
 
-def step_failed(name: str, body: Json) -> StepFailed:
-    """The error that `failure_of` described, as every execution raises it."""
-    fields = body if isinstance(body, dict) else {}
-    code = fields.get("code")
-    return StepFailed(
-        name,
-        error_type=str(fields.get("type", "Exception")),
-        message=str(fields.get("message", "")),
-        error_code=code if isinstance(code, str) else None,
-    )
-
-
 def doubt_of(*, started_at: str, attempt: int) -> JsonObject:
     """The body of an outcome that nobody knows."""
     return {"started_at": started_at, "attempt": attempt}
-
-
-def in_doubt(name: str, body: Json) -> InDoubt:
-    """The error that `doubt_of` described."""
-    fields = body if isinstance(body, dict) else {}
-    attempt = fields.get("attempt")
-    return InDoubt(
-        name,
-        started_at=str(fields.get("started_at", "")),
-        attempt=attempt if isinstance(attempt, int) else 1,
-    )

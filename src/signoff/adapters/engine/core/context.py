@@ -5,14 +5,14 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from datetime import datetime
 from typing import Generic, Never, TypeVar
 
-from signoff.adapters.engine.core.codec import NULL, failure_of, load_value, step_failed, store_value
+from signoff.adapters.engine.core.codec import NULL, failure_of, load_value, store_value
 from signoff.adapters.engine.core.connection import connection_of
 from signoff.adapters.engine.core.execution import Execution, Undo
 from signoff.adapters.engine.core.journal import Entry, Kind, Mark, State
 from signoff.adapters.engine.core.waiting import ChildPlan, WaitPlan, join_child, start_detached, wait
 from signoff.domain.jsonvalue import Json, JsonObject, encode
 from signoff.errors import ContinueAsNew, PositionsExhausted, RunCancelled, RunSuspended, StoreBusy, gravity
-from signoff.ports.engine import BRANCH_POSITIONS, Context, Retry, Task
+from signoff.ports.engine import BRANCH_POSITIONS, Context, Retry, Task, step_failed
 from signoff.ports.store import Tx
 
 T = TypeVar("T")

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from signoff.adapters.engine.core import runs, signals
-from signoff.adapters.engine.core.codec import NULL, failure_of, load_value, step_failed
+from signoff.adapters.engine.core.codec import NULL, failure_of, load_value
 from signoff.adapters.engine.core.connection import connection_of
 from signoff.adapters.engine.core.execution import Execution
 from signoff.adapters.engine.core.journal import Entry, Hold, Kind, Mark, State
@@ -20,7 +20,7 @@ from signoff.errors import (
     TooLarge,
     UnknownWorkflow,
 )
-from signoff.ports.engine import EngineStatus
+from signoff.ports.engine import EngineStatus, step_failed
 from signoff.ports.store import Tx
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from signoff.adapters.engine.core import signals
-from signoff.adapters.engine.core.codec import failure_of, in_doubt, load_value, step_failed
+from signoff.adapters.engine.core.codec import failure_of, load_value
 from signoff.adapters.engine.core.connection import connection_of
 from signoff.adapters.engine.core.execution import Execution
 from signoff.adapters.engine.core.journal import Entry, Hold, Kind, Mark, State
@@ -14,7 +14,7 @@ from signoff.adapters.engine.dbos.queues import Queues
 from signoff.adapters.engine.dbos.tasks import TaskRow, TaskState
 from signoff.domain.jsonvalue import Json, JsonObject, decode, encode, normalise
 from signoff.errors import NotJson, RunSuspended, TooLarge
-from signoff.ports.engine import Retry, Task
+from signoff.ports.engine import Retry, Task, in_doubt, step_failed
 from signoff.ports.store import Tx
 
 

@@ -14,21 +14,13 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from datetime import datetime
 
-from signoff.adapters.engine.core.codec import (
-    NULL,
-    doubt_of,
-    failure_of,
-    in_doubt,
-    load_value,
-    step_failed,
-    store_value,
-)
+from signoff.adapters.engine.core.codec import NULL, doubt_of, failure_of, load_value, store_value
 from signoff.adapters.engine.core.execution import Execution
 from signoff.adapters.engine.core.groups import Group
 from signoff.adapters.engine.core.journal import Entry, Kind, Mark, State
 from signoff.domain.jsonvalue import Json, JsonObject, encode
 from signoff.errors import StepFailed, StoreBusy, control_flow, is_transient
-from signoff.ports.engine import Handler, Retry, Task, TaskInfo
+from signoff.ports.engine import Handler, Retry, Task, TaskInfo, in_doubt, step_failed
 
 logger = logging.getLogger(__name__)
 
