@@ -11,6 +11,7 @@ from dbos import DBOS, DBOSClient, DBOSConfig, DBOSPortableJSONSerializer
 
 from signoff.adapters.engine.dbos.internals import hang_bells, refuse_pickles
 from signoff.adapters.engine.dbos.queues import APPLICATION, POLL_S, RUN_WORKFLOW, TASK_WORKFLOW, VERSION, Queues
+from signoff.adapters.stores.sql.postgres import ASLEEP_S
 from signoff.domain.jsonvalue import JsonObject
 from signoff.errors import ConfigurationError
 
@@ -38,6 +39,7 @@ class Runtime:
             dbos_system_schema=schema,
             serializer=DBOSPortableJSONSerializer(),
             system_database_pool_size=_CLIENT_CONNECTIONS,
+            sys_db_idle_transaction_timeout_sec=ASLEEP_S,
             application_name=APPLICATION,
         )
         self.queues = Queues(self.client)
@@ -67,6 +69,7 @@ class Runtime:
             "system_database_url": self._url,
             "dbos_system_schema": self._schema,
             "sys_db_pool_size": _WORKER_CONNECTIONS,
+            "sys_db_idle_transaction_timeout_sec": ASLEEP_S,
             "serializer": DBOSPortableJSONSerializer(),
             "application_version": VERSION,
             "executor_id": self._executor_id,

@@ -5,9 +5,9 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import timedelta
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from sqlalchemy import URL, Connection, Engine, create_engine
+from sqlalchemy import URL, Connection, Engine, create_engine, event
 from sqlalchemy.exc import DBAPIError, OperationalError
 
 from signoff.adapters.stores.sql.batch import Ended, Job, Life, StoreKilled, run_batch
@@ -18,14 +18,22 @@ from signoff.adapters.stores.sql.tx import SqlTx
 from signoff.adapters.stores.sql.types import escape
 from signoff.errors import ConfigurationError
 
+if TYPE_CHECKING:
+    import psycopg
+
 T = TypeVar("T")
 
 READERS = 4
 WRITERS = 8
 _SOON_S = 0.05
 
-#: Serialization failure, deadlock, lock and statement timeouts; and by class: connection, resources, operator.
-_TRANSIENT = frozenset({"40001", "40P01", "55P03", "57014"})
+#: How long a process may sleep in the middle of a transaction. One that is paused, or whose machine is gone, would
+#: keep the rows it locked from everybody for as long as its connection looks alive.
+ASLEEP_S = 5.0
+
+#: Serialization failure, deadlock, lock and statement timeouts, asleep in a transaction; and by class: connection,
+#: resources, operator.
+_TRANSIENT = frozenset({"40001", "40P01", "55P03", "57014", "25P03"})
 _TRANSIENT_CLASSES = frozenset({"08", "53", "57"})
 
 _BEFORE_COMMIT = """
@@ -68,6 +76,17 @@ def is_transient(error: DBAPIError) -> bool:
     return state in _TRANSIENT or state[:2] in _TRANSIENT_CLASSES
 
 
+def _end_if_asleep(connection: "psycopg.Connection", _record: object) -> None:
+    """Have the server give up a transaction after `ASLEEP_S`, unless it was told how long by somebody else."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT set_config('idle_in_transaction_session_timeout', %s, false)"
+            " WHERE current_setting('idle_in_transaction_session_timeout') = '0'",
+            (f"{ASLEEP_S * 1000:.0f}",),
+        )
+    connection.commit()
+
+
 class PostgresBackend:
     """A PostgreSQL database, shared with any number of other processes.
 
@@ -98,6 +117,7 @@ class PostgresBackend:
             pool_size=READERS + WRITERS + 1,
             max_overflow=0,
         )
+        event.listen(self.engine, "connect", _end_if_asleep)
         self._patience = Patience(patience, is_transient)
         self._life = life
         self._deliver = deliver
