@@ -7,6 +7,7 @@ import socketserver
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
 from datetime import timedelta
 
 import pytest
@@ -131,13 +132,27 @@ async def test_a_lost_database_is_store_busy_after_patience(url: str) -> None:
 @pytest.mark.parametrize("reaches_the_server", [True, False])
 async def test_a_commit_whose_answer_is_lost_is_done_once(url: str, reaches_the_server: bool) -> None:
     """The connection breaks at COMMIT: the server may have done it or not, and only the server knows."""
-    with _breaking_at_commit(url, reaches_the_server=reaches_the_server) as (broken_url, breaks):
-        async with opened(broken_url) as store:
+    with _breaking_at_commit(url, reaches_the_server=reaches_the_server) as line:
+        async with opened(line.url) as store:
             await store.transact("before", note)
-            breaks.set()
+            line.breaks.set()
             await store.transact("lost", note)
 
-            assert not breaks.is_set()
+            assert not line.breaks.is_set()
+            assert await notes(store) == 2
+
+
+async def test_a_piece_is_not_done_twice_where_nobody_can_tell_whether_it_was_done(url: str) -> None:
+    """Its COMMIT reached the server, and there is no answer within the store's patience."""
+    with _breaking_at_commit(url, reaches_the_server=True) as line:
+        async with opened(line.url, patience=timedelta()) as store:
+            line.down.set()
+            line.breaks.set()
+            store.transact_soon("lost", note)
+            assert await asyncio.to_thread(line.asked.wait, 5)
+            line.down.clear()
+            await store.transact("next", note)
+
             assert await notes(store) == 2
 
 
@@ -163,14 +178,24 @@ async def test_a_listener_that_lost_its_connection_wakes_its_readers_and_listens
         end()
 
 
-@contextmanager
-def _breaking_at_commit(url: str, *, reaches_the_server: bool) -> Iterator[tuple[str, threading.Event]]:
-    """A proxy in front of the server: while the event is set, it breaks one connection at its COMMIT.
+@dataclass(slots=True)
+class Line:
+    """The way to a server. `breaks`: one connection breaks at its COMMIT, and while `down` no other one works.
 
-    Either right before the server gets it, or right after the server has answered it.
+    `asked`: something was asked of it while it was broken and down.
     """
+
+    url: str = ""
+    breaks: threading.Event = field(default_factory=threading.Event)
+    down: threading.Event = field(default_factory=threading.Event)
+    asked: threading.Event = field(default_factory=threading.Event)
+
+
+@contextmanager
+def _breaking_at_commit(url: str, *, reaches_the_server: bool) -> Iterator[Line]:
+    """A proxy in front of the server. It breaks right before the server gets the COMMIT, or after it has answered."""
     server_url = make_url(url)
-    breaks = threading.Event()
+    line = Line()
 
     class PassOn(socketserver.BaseRequestHandler):
         def handle(self) -> None:
@@ -181,8 +206,11 @@ def _breaking_at_commit(url: str, *, reaches_the_server: bool) -> Iterator[tuple
                         data = source.recv(65536)
                         if not data:
                             return
-                        if source is client and breaks.is_set() and b"COMMIT" in data:
-                            breaks.clear()
+                        if source is client and line.down.is_set() and not line.breaks.is_set():
+                            line.asked.set()
+                            return
+                        if source is client and line.breaks.is_set() and b"COMMIT" in data:
+                            line.breaks.clear()
                             if reaches_the_server:
                                 server.sendall(data)
                                 server.recv(65536)
@@ -194,7 +222,8 @@ def _breaking_at_commit(url: str, *, reaches_the_server: bool) -> Iterator[tuple
         thread.start()
         host, port = proxy.server_address[:2]
         try:
-            yield server_url.set(host=str(host), port=port).render_as_string(hide_password=False), breaks
+            line.url = server_url.set(host=str(host), port=port).render_as_string(hide_password=False)
+            yield line
         finally:
             proxy.shutdown()
             thread.join()

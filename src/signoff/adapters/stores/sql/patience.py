@@ -21,6 +21,10 @@ class NotYet(Exception):
     """The database has no answer for now; `Patience.insist` asks again."""
 
 
+class CommitUnknown(StoreBusy):
+    """Nobody can tell whether the transaction was written, so it must not run again."""
+
+
 class Patience:
     """Repeats what is refused for now, for at most `limit` in all."""
 
@@ -61,8 +65,24 @@ class Patience:
         return [ended for job in jobs for ended in self.settle([job], run)]
 
 
+def part(jobs: Sequence[Job], ended: Sequence[Ended]) -> tuple[list[Job], list[Ended]]:
+    """What of `jobs` goes with the next transaction, since the database refused it, and what is over.
+
+    So it is with pieces that nobody waits for: whoever submitted them goes on, and what comes next must not take
+    effect without them.
+    """
+    if any(job.future is not None for job in jobs):
+        return [], list(ended)
+    refused = [outcome.job for batch in ended for outcome in batch.outcomes if _is_refused(outcome)]
+    return refused, [batch for batch in ended if not any(outcome.job in refused for outcome in batch.outcomes)]
+
+
+def _is_refused(outcome: Outcome) -> bool:
+    return isinstance(outcome.error, StoreBusy) and not isinstance(outcome.error, CommitUnknown)
+
+
 def _again(busy: StoreBusy) -> StoreBusy:
     # One exception object each: an exception collects the traceback of whoever raises it.
-    error = StoreBusy(str(busy))
+    error = type(busy)(str(busy))
     error.__cause__ = busy.__cause__
     return error

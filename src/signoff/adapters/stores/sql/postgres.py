@@ -3,7 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import TYPE_CHECKING, TypeVar
 
@@ -12,11 +12,11 @@ from sqlalchemy.exc import DBAPIError, OperationalError
 
 from signoff.adapters.stores.sql.batch import Ended, Job, Life, StoreKilled, run_batch
 from signoff.adapters.stores.sql.listener import CHANNEL, Listener
-from signoff.adapters.stores.sql.patience import NotYet, Patience
+from signoff.adapters.stores.sql.patience import CommitUnknown, NotYet, Patience, part
 from signoff.adapters.stores.sql.statement import execute
 from signoff.adapters.stores.sql.tx import SqlTx
 from signoff.adapters.stores.sql.types import escape
-from signoff.errors import ConfigurationError
+from signoff.errors import ConfigurationError, StoreBusy
 
 if TYPE_CHECKING:
     import psycopg
@@ -91,8 +91,8 @@ class PostgresBackend:
     """A PostgreSQL database, shared with any number of other processes.
 
     Transactions run side by side; those submitted in one turn of the event loop share one, in order. Jobs that
-    nobody waits for are carried by the next transaction or go after 50 ms, and what is submitted while they are on
-    their way starts after they have arrived.
+    nobody waits for are carried by the next transaction or go after 50 ms. What is submitted while they are on their
+    way starts after they have arrived, together.
     """
 
     readers = READERS
@@ -124,9 +124,9 @@ class PostgresBackend:
         self._listener = Listener(self.engine, wake)
         self._pool = ThreadPoolExecutor(WRITERS, thread_name_prefix="signoff-postgres-writer")
         self._changed = threading.Condition()
-        self._pieces: list[Job] = []
+        self._queue: list[Job] = []
         self._flush_at = 0.0
-        self._carrier: Future[None] | None = None
+        self._carrying = False
         self._open = 0
         self._closing = False
         self._flusher = threading.Thread(target=self._flush, name="signoff-postgres-flusher", daemon=True)
@@ -144,9 +144,9 @@ class PostgresBackend:
         """Write what was submitted, then end. Blocks."""
         with self._changed:
             self._closing = True
-            self._send([])
+            self._send()
             self._changed.notify_all()
-            self._changed.wait_for(lambda: self._open == 0 or self._life.over)
+            self._changed.wait_for(lambda: not (self._open or self._queue) or self._life.over)
         self._pool.shutdown()
         if self._flusher.ident is not None:
             self._flusher.join()
@@ -156,13 +156,12 @@ class PostgresBackend:
     def submit(self, jobs: Sequence[Job]) -> None:
         """Take the jobs of one turn of the event loop, in order."""
         with self._changed:
+            first = not self._queue
+            self._queue.extend(jobs)
             if any(job.future is not None for job in jobs):
-                self._send(jobs)
-                return
-            if not self._pieces:
-                self._flush_at = time.monotonic() + _SOON_S
-                self._changed.notify_all()
-            self._pieces.extend(jobs)
+                self._send()
+            elif first:
+                self._flush_soon()
 
     def peek(self, work: Callable[[SqlTx], T]) -> T:  # noqa: ARG002
         """Every look at a server waits for the network."""
@@ -177,34 +176,42 @@ class PostgresBackend:
         if watching:
             self._listener.start()
 
-    def _send(self, jobs: Sequence[Job]) -> None:
-        """Start a transaction of the waiting pieces and these jobs, once the pieces on their way have arrived."""
-        members, self._pieces = [*self._pieces, *jobs], []
-        if not members or self._life.over:
+    def _send(self) -> None:
+        """Start a transaction of what is queued, unless pieces are on their way."""
+        if not self._queue or self._carrying or self._life.over:
             return
-        ahead, done = self._carrier, Future[None]()
-        if any(job.future is None for job in members):
-            self._carrier = done
+        jobs, self._queue = self._queue, []
+        self._carrying = any(job.future is None for job in jobs)
         self._open += 1
-        if ahead is None:
-            self._pool.submit(self._run, members, done)
-        else:
-            ahead.add_done_callback(lambda _: self._pool.submit(self._run, members, done))
+        self._pool.submit(self._run, jobs)
 
-    def _run(self, jobs: Sequence[Job], done: Future[None]) -> None:
+    def _run(self, jobs: Sequence[Job]) -> None:
         try:
             ended = self._patience.settle(jobs, self._commit)
         except StoreKilled:
             with self._changed:
                 self._changed.notify_all()
             return
-        self._deliver(ended)
         with self._changed:
-            if self._carrier is done:
-                self._carrier = None
+            refused, over = ([], ended) if self._closing else part(jobs, ended)
+            self._deliver(over)
             self._open -= 1
+            if any(job.future is None for job in jobs):
+                self._arrived(refused)
             self._changed.notify_all()
-        done.set_result(None)
+
+    def _arrived(self, refused: Sequence[Job]) -> None:
+        """Pieces have arrived, or were refused and go first of what comes next."""
+        self._carrying = False
+        self._queue[:0] = refused
+        if self._closing or any(job.future is not None for job in self._queue):
+            self._send()
+        elif refused:
+            self._flush_soon()
+
+    def _flush_soon(self) -> None:
+        self._flush_at = time.monotonic() + _SOON_S
+        self._changed.notify_all()
 
     def _commit(self, jobs: Sequence[Job]) -> Ended:
         if self._life.over:
@@ -213,7 +220,7 @@ class PostgresBackend:
             return run_batch(connection, jobs, PostgresTransaction(self._was_committed), self._life)
 
     def _was_committed(self, txid: int) -> bool:
-        """What became of a transaction whose COMMIT got no answer. Raises `StoreBusy` if nobody can tell."""
+        """What became of a transaction whose COMMIT got no answer. Raises `CommitUnknown` if nobody can tell."""
 
         def ask() -> bool:
             with self.engine.connect() as connection:
@@ -226,7 +233,10 @@ class PostgresBackend:
                 case _:  # the server has not noticed that the connection is gone
                     raise NotYet(f"transaction {txid} is {status}")
 
-        return self._patience.insist("to say whether it committed", ask)
+        try:
+            return self._patience.insist("to say whether it committed", ask)
+        except StoreBusy as busy:
+            raise CommitUnknown(str(busy)) from busy
 
     def _read(self, work: Callable[[SqlTx], T]) -> T:
         with self.engine.connect() as connection:
@@ -238,11 +248,11 @@ class PostgresBackend:
 
     def _flush(self) -> None:
         with self._changed:
-            while not self._closing:
+            while not (self._closing or self._life.over):
                 left = self._flush_at - time.monotonic()
-                if not self._pieces:
+                if not self._queue or self._carrying:
                     self._changed.wait()
                 elif left > 0:
                     self._changed.wait(left)
                 else:
-                    self._send([])
+                    self._send()

@@ -13,10 +13,10 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import QueuePool
 
 from signoff.adapters.stores.sql.batch import Ended, Job, Life, StoreKilled, run_batch
-from signoff.adapters.stores.sql.patience import NotYet, Patience
+from signoff.adapters.stores.sql.patience import NotYet, Patience, part
 from signoff.adapters.stores.sql.statement import execute
 from signoff.adapters.stores.sql.tx import SqlTx
-from signoff.errors import ConfigurationError, StoreBusy
+from signoff.errors import ConfigurationError
 
 T = TypeVar("T")
 
@@ -185,21 +185,15 @@ class SqliteBackend:
                 return
 
     def _settle(self, connection: Connection, jobs: Sequence[Job]) -> bool:
-        """Run the jobs and tell who waits. False: they go with the next ones, since the database refused them.
-
-        So it is with pieces that nobody waits for: whoever submitted them goes on, and what comes next must not take
-        effect without them.
-        """
+        """Run the jobs and tell who waits. False: they go with the next ones, see `patience.part`."""
         ended = self._patience.settle(jobs, lambda members: run_batch(connection, members, self.dialect, self._life))
-        refused = [outcome.job for batch in ended for outcome in batch.outcomes if isinstance(outcome.error, StoreBusy)]
-        if refused and all(job.future is None for job in jobs) and not self._closing:
-            with self._changed:
+        with self._changed:
+            refused, over = ([], ended) if self._closing else part(jobs, ended)
+            if refused:
                 self._queue.extendleft(reversed(refused))
                 self._flush_at = time.monotonic() + _SOON_S
-            self._deliver([batch for batch in ended if not any(each.job in refused for each in batch.outcomes)])
-            return False
-        self._deliver(ended)
-        return True
+        self._deliver(over)
+        return not refused
 
     def _next(self, connection: Connection) -> list[Job] | None:
         """Wait for jobs and take what is there; None when the store closes and nothing is left."""
