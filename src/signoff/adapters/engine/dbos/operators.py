@@ -95,6 +95,8 @@ def _on_its_way(row: TaskRow) -> JournalEntry:
     state, body = State.STARTED, None
     if row.state in (TaskState.RETRYING, TaskState.QUEUED):
         state, body = State.RETRYING, None if row.failure is None else decode(row.failure)
+        if isinstance(body, dict) and row.next_at is not None:
+            body = {**body, "next_at": row.next_at.isoformat()}
     return JournalEntry(
         position=row.position,
         kind=Kind.DISPATCH.value,
