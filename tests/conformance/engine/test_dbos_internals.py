@@ -5,8 +5,8 @@ import base64
 import os
 import pickle  # noqa: TID251  # what must be refused
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 import pytest
@@ -200,6 +200,67 @@ async def test_a_queue_is_looked_into_when_its_bell_rings(url: str, client: DBOS
         await asyncio.to_thread(client.enqueue, options)
         bell.set()
         await asyncio.wait_for(done.wait(), PATIENCE_S)
+    finally:
+        await asyncio.to_thread(DBOS.destroy, destroy_registry=True)
+
+
+async def test_what_is_executed_ends_before_its_worker(url: str, client: DBOSClient) -> None:
+    """Also what runs for nothing, since its workflow was given to somebody else: DBOS has it wait for their outcome."""
+    begun: asyncio.Queue[asyncio.Event] = asyncio.Queue()
+
+    async def flow() -> None:
+        go = asyncio.Event()
+        begun.put_nowait(go)
+        await go.wait()
+
+    async with executing(url, client, "ending", flow) as dbos:
+        first = await asyncio.wait_for(begun.get(), PATIENCE_S)
+        await asyncio.to_thread(internals.recover, ["living"])
+        second = await asyncio.wait_for(begun.get(), PATIENCE_S)
+        first.set()
+        finishing = asyncio.create_task(internals.finish(dbos, PATIENCE_S))
+        await asyncio.sleep(0)
+        second.set()
+        await finishing
+
+        assert (await status(client, "ending"))[0] == "SUCCESS"
+        assert dbos._workflow_tasks == set()
+
+
+async def test_what_does_not_end_is_cancelled_and_left_to_other_workers(url: str, client: DBOSClient) -> None:
+    begun = asyncio.Event()
+
+    async def flow() -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    async with executing(url, client, "endless", flow) as dbos:
+        await asyncio.wait_for(begun.wait(), PATIENCE_S)
+        await internals.finish(dbos, 0.1)
+
+        assert (await status(client, "endless")) == ("PENDING", "living")
+        assert dbos._workflow_tasks == set()
+
+
+@asynccontextmanager
+async def executing(
+    url: str, client: DBOSClient, name: str, flow: Callable[[], Awaitable[None]]
+) -> AsyncIterator[DBOS]:
+    """A worker that executes a workflow of this name."""
+    await asyncio.to_thread(client.register_queue, name, polling_interval_sec=0.05, application_name=APPLICATION)
+    dbos = DBOS(config=worker_config(url))
+    DBOS.workflow(name=name)(flow)
+    DBOS.listen_queues([name])
+    DBOS.launch()
+    try:
+        options: EnqueueOptions = {
+            "workflow_name": name,
+            "queue_name": name,
+            "workflow_id": name,
+            "app_version": VERSION,
+        }
+        await asyncio.to_thread(client.enqueue, options)
+        yield dbos
     finally:
         await asyncio.to_thread(DBOS.destroy, destroy_registry=True)
 

@@ -4,7 +4,9 @@ DBOS is pinned to a minor version, and `tests/conformance/engine/test_dbos_inter
 is needed of it, so that an upgrade which changes one fails there.
 """
 
+import asyncio
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
@@ -13,6 +15,9 @@ from dbos._serialization import DefaultSerializer
 from sqlalchemy import Connection, delete, update
 
 from signoff.errors import SignoffError
+
+_QUEUE_THREAD = "queue-worker-"
+_LOOK_S = 0.01
 
 #: Statuses of a workflow that nobody drives or will drive.
 ENDED = ("SUCCESS", "ERROR", "CANCELLED", "MAX_RECOVERY_ATTEMPTS_EXCEEDED")
@@ -123,7 +128,7 @@ class _StopEvents(list[threading.Event]):
         wait_to_stop, stop_now = stop.wait, stop.set
 
         def wait(timeout: float | None = None) -> bool:
-            bell = self._bells.get(threading.current_thread().name.removeprefix("queue-worker-"))
+            bell = self._bells.get(threading.current_thread().name.removeprefix(_QUEUE_THREAD))
             if bell is None:
                 return wait_to_stop(timeout)
             bell.wait(timeout)
@@ -137,6 +142,33 @@ class _StopEvents(list[threading.Event]):
 
         stop.wait, stop.set = wait, set_  # type: ignore[method-assign]
         super().append(stop)
+
+
+async def finish(dbos: DBOS, patience_s: float) -> None:
+    """Take nothing new; return once DBOS has recorded how each execution ended, or cancel them after `patience_s`.
+
+    `DBOS.destroy` waits in whole seconds, and leaves executions behind that no longer own their workflow: they ask the
+    database for its outcome, for ever if it is gone. Call it in the event loop that executes.
+    """
+    give_up_at = time.monotonic() + patience_s
+    await asyncio.to_thread(_stop_queues, dbos, patience_s)
+    executions = dbos._workflow_tasks
+    while dbos._active_workflows_set.activeList() and executions and time.monotonic() < give_up_at:
+        await asyncio.wait(set(executions), timeout=_LOOK_S, return_when=asyncio.FIRST_COMPLETED)
+    left = set(executions)
+    for task in left:
+        task.cancel()
+    if left:
+        await asyncio.wait(left, timeout=patience_s)
+
+
+def _stop_queues(dbos: DBOS, patience_s: float) -> None:
+    """When this returns, what was taken from a queue is a task in the event loop."""
+    for stop in dbos.background_thread_stop_events:
+        stop.set()
+    for thread in threading.enumerate():
+        if thread.name.startswith(_QUEUE_THREAD):
+            thread.join(patience_s)
 
 
 def recover(executor_ids: Sequence[str]) -> None:

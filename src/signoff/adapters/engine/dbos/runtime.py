@@ -2,14 +2,13 @@
 
 import asyncio
 import logging
-import math
 import threading
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
 
 from dbos import DBOS, DBOSClient, DBOSConfig, DBOSPortableJSONSerializer
 
-from signoff.adapters.engine.dbos.internals import hang_bells, refuse_pickles
+from signoff.adapters.engine.dbos.internals import finish, hang_bells, refuse_pickles
 from signoff.adapters.engine.dbos.queues import APPLICATION, POLL_S, RUN_WORKFLOW, TASK_WORKFLOW, VERSION, Queues
 from signoff.adapters.stores.sql.postgres import ASLEEP_S
 from signoff.domain.jsonvalue import JsonObject
@@ -23,6 +22,9 @@ Serve = Callable[[str, int, int], Awaitable[None]]
 _CLIENT_CONNECTIONS = 3
 _WORKER_CONNECTIONS = 8
 
+#: Time to record how executions ended that were let go by force.
+_UNWIND_S = 1.0
+
 
 class Runtime:
     """What this engine needs of DBOS. One worker a process: DBOS has one instance a process."""
@@ -31,7 +33,7 @@ class Runtime:
         self._url = url
         self._schema = schema
         self._executor_id = executor_id
-        self._launched = False
+        self._launched: DBOS | None = None
         self._bells: dict[str, threading.Event] = {}
         refuse_pickles()
         self.client = DBOSClient(
@@ -79,7 +81,7 @@ class Runtime:
         dbos = DBOS(config=config)
         if DBOS.executor_id != self._executor_id:
             raise ConfigurationError("this process runs DBOS already; signoff's worker needs a process of its own")
-        self._launched = True
+        self._launched = dbos
 
         async def run(run_id: str) -> JsonObject:
             return await drive(run_id)
@@ -106,11 +108,11 @@ class Runtime:
 
     async def stop(self, timeout: timedelta) -> None:
         """Take nothing new, and return once DBOS has recorded how the activations ended (or after `timeout`)."""
-        if not self._launched:
+        dbos, self._launched = self._launched, None
+        if dbos is None:
             return
-        self._launched = False
-        patience_s = max(1, math.ceil(timeout.total_seconds()))
-        await asyncio.to_thread(DBOS.destroy, destroy_registry=True, workflow_completion_timeout_sec=patience_s)
+        await finish(dbos, timeout.total_seconds() + _UNWIND_S)
+        await asyncio.to_thread(DBOS.destroy, destroy_registry=True)
 
     def close(self) -> None:
         """Disconnect. Blocks."""
