@@ -12,12 +12,11 @@ from typing import TypeVar
 import psycopg
 import pytest
 from dbos import DBOS
-from dbos import _dbos as dbos_instance
 from psycopg.sql import SQL, Identifier
 from sqlalchemy.engine import make_url
 
-from signoff.adapters.engine.dbos import LACKS, DbosEngine
-from signoff.adapters.engine.dbos.internals import recover
+from signoff.adapters.engine.dbos import LACKS, DbosEngine, internals
+from signoff.adapters.engine.dbos.runtime import Runtime
 from signoff.adapters.stores.sql import SqlStore
 from signoff.ports.engine import Body, Engine, EngineLimits, Handler
 from signoff.ports.store import Tx
@@ -92,19 +91,27 @@ class DbosWorker(Worker):
         if self.gone:
             return
         self.gone = True
-        if self.world.living is not self:
-            return
-        self.world.living = None
-        worker = self.dbos._worker
+        runtime = self.dbos._runtime
+        if self.world.living is self:
+            self.world.living = None
+            assert runtime is not None
+            await self._stop(runtime)
+        if runtime is not None:
+            await asyncio.to_thread(runtime.close)
+
+    async def _stop(self, runtime: Runtime) -> None:
+        worker, instance = self.dbos._worker, runtime._launched
         assert worker is not None
+        assert instance is not None
         await worker._sweeper.close()
-        instance = dbos_instance._dbos_global_instance
-        tasks = set() if instance is None else set(instance._workflow_tasks)
+        await asyncio.to_thread(internals._stop_queues, instance, PATIENCE_S)
         worker._abort()
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks, timeout=PATIENCE_S)
+        async with asyncio.timeout(PATIENCE_S):
+            # Again and again: who is told to stop may have last words to write, and a dead store does not answer.
+            while executions := set(instance._workflow_tasks):
+                for execution in executions:
+                    execution.cancel()
+                await asyncio.sleep(0)
         await asyncio.to_thread(DBOS.destroy, destroy_registry=True)
 
     async def close(self) -> None:
@@ -140,6 +147,8 @@ class DbosWorld(EngineWorld):
         finally:
             for worker in reversed(world.workers):
                 await worker.close()
+            # Threads of DBOS that were left in the middle of a query would try it again for ever without the database.
+            await asyncio.get_running_loop().shutdown_default_executor()
 
     async def worker(
         self,
@@ -199,7 +208,7 @@ class DbosWorld(EngineWorld):
         """DBOS hands the run out again, as it does once its worker is taken for dead."""
         owner = (await self.run(run_id)).owner
         assert owner is not None, f"nobody drives {run_id!r}"
-        await asyncio.to_thread(recover, [owner])
+        await asyncio.to_thread(internals.recover, [owner])
 
     async def quiet(self, worker: Worker) -> None:
         assert isinstance(worker, DbosWorker)
