@@ -124,5 +124,8 @@ async def main() -> None:
             await server.serve(sockets=[listener])
 
 
-#: What `signoff worker` is told to load; the nursery makes it in each process of its own.
-app: Signoff
+def __getattr__(name: str) -> Signoff:
+    """`app`, for `signoff worker`; made by each process that asks for it."""
+    if name != "app":
+        raise AttributeError(name)
+    return desk()

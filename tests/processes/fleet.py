@@ -1,17 +1,61 @@
-"""Web servers and workers of one application, as processes that a test kills and replaces."""
+"""Web servers and workers of one application, as processes that a test kills, pauses and replaces."""
 
 import asyncio
+import json
 import os
 import signal
+import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from random import Random  # noqa: TID251  # chaos wants seeds, not our ids
 from typing import Self
 
+#: Real time after which a process is not waited for any more. Nothing takes this long when it is right.
 START_S = 60.0
+STOP_S = 60.0
 ROOT = Path(__file__).parents[2]
+
+_LOG_LINES = 40
+_LOOK_S = 0.05
+
+
+class Nursery:
+    """The process that forks the others; see `nursery`. `module` is their application."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]", module: str) -> None:
+        self.module = module
+        self._process = process
+
+    @classmethod
+    @contextmanager
+    def of(cls, module: str) -> Iterator[Self]:
+        """Started, and ready."""
+        with subprocess.Popen(
+            [sys.executable, "-m", "tests.processes.nursery", module],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        ) as process:
+            watchdog = threading.Timer(START_S, process.kill)
+            watchdog.start()
+            try:
+                assert process.stdout is not None
+                assert process.stdout.readline() == b"ready\n", "the nursery did not start"
+                watchdog.cancel()
+                yield cls(process, module)
+            finally:
+                watchdog.cancel()
+                process.kill()
+
+    def bear(self, order: Mapping[str, object]) -> None:
+        """Start a process."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{json.dumps(order)}\n".encode())
+        self._process.stdin.flush()
 
 
 class GaveUp(Exception):
@@ -21,8 +65,9 @@ class GaveUp(Exception):
 class Member:
     """A process of the fleet. `ready` is what it said when it could be used."""
 
-    def __init__(self, pid: int, says: asyncio.StreamReader, ready: str) -> None:
+    def __init__(self, pid: int, says: asyncio.StreamReader, log: Path, ready: str) -> None:
         self.pid = pid
+        self.log = log
         self.ready = ready
         self._says = says
 
@@ -32,37 +77,59 @@ class Member:
             os.kill(self.pid, signal.SIGKILL)
             await self._says.read()
 
+    def pause(self) -> None:
+        """SIGSTOP: it executes nothing, and knows nothing of it."""
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """SIGCONT."""
+        os.kill(self.pid, signal.SIGCONT)
+
+    async def stop(self) -> None:
+        """SIGTERM, and wait until it has ended well."""
+        await self.stopping()
+        await self.stopped()
+
+    async def stopping(self) -> None:
+        """SIGTERM, and wait until it says that it stops."""
+        os.kill(self.pid, signal.SIGTERM)
+        async with asyncio.timeout(STOP_S):
+            line = (await self._says.readline()).decode().strip()
+        assert line == "signoff worker: stopping", line
+
+    async def stopped(self) -> None:
+        """Wait until it has ended well."""
+        async with asyncio.timeout(STOP_S):
+            last = (await self._says.read()).decode().strip()
+        assert last == "ended", f"{last!r}: it did not end well\n{self.log.read_text()}"
+
+    async def logged(self, text: str) -> None:
+        """Wait until its log says so."""
+        async with asyncio.timeout(START_S):
+            while text not in self.log.read_text():  # noqa: ASYNC110  # another process' file can only be polled
+                await asyncio.sleep(_LOOK_S)
+
 
 class Fleet:
-    """`webs` serve HTTP, `workers` drive runs."""
+    """`webs` serve HTTP, `workers` drive runs. Their logs are in `folder`."""
 
-    def __init__(self, folder: Path, environment: Mapping[str, str]) -> None:
+    def __init__(self, nursery: Nursery, folder: Path, environment: Mapping[str, str]) -> None:
         self.folder = folder
         self.webs: list[Member] = []
         self.workers: list[Member] = []
+        self._nursery = nursery
         self._environment = environment
         self._started = 0
-        self._nursery: asyncio.subprocess.Process | None = None
 
     @asynccontextmanager
-    async def running(self, *, webs: int, workers: int) -> AsyncIterator[Self]:
-        """With so many of each, all ready."""
-        self._nursery = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "tests.processes.nursery"),
-            cwd=ROOT,
-            env={**os.environ, **self._environment, "PYTHONUNBUFFERED": "1"},
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-        )
+    async def running(self, *, webs: int = 0, workers: int = 0) -> AsyncIterator[Self]:
+        """With so many of each, all ready. Prints at the end what they logged."""
         try:
-            assert self._nursery.stdout is not None
-            assert await self._nursery.stdout.readline() == b"ready\n"
             await self.add(webs=webs, workers=workers)
             yield self
         finally:
             await self.kill_all()
-            self._nursery.kill()
-            await self._nursery.wait()
+            self._print_logs()
 
     async def add(self, *, webs: int = 0, workers: int = 0) -> None:
         """Start more, and wait until they are ready."""
@@ -72,16 +139,24 @@ class Fleet:
             for _ in range(workers):
                 group.create_task(self.add_worker())
 
-    async def add_worker(self) -> None:
+    async def add_worker(
+        self,
+        groups: str = "runs,llm,tools",
+        *,
+        concurrency: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
+    ) -> Member:
         """Start one more worker, and wait until it is ready. As a supervisor does, try again if it gives up:
         it may not reach its database."""
+        options = {"groups": groups, "concurrency": [*concurrency]}
         async with asyncio.timeout(START_S):
             while True:
                 try:
-                    self.workers.append(await self._start("worker", "signoff worker: "))
+                    worker = await self._start("worker", "signoff worker: ", environment or {}, options)
                 except GaveUp:
                     continue
-                return
+                self.workers.append(worker)
+                return worker
 
     async def kill_all(self) -> None:
         """SIGKILL for everybody."""
@@ -94,21 +169,25 @@ class Fleet:
         """Where the web servers listen."""
         return [member.ready.removeprefix("ready: ") for member in self.webs]
 
-    async def add_web(self) -> None:
+    async def add_web(self) -> Member:
         """Start one more web server, and wait until it is ready."""
-        self.webs.append(await self._start("web", "ready: "))
+        web = await self._start("web", "ready: ", {}, {})
+        self.webs.append(web)
+        return web
 
-    async def _start(self, kind: str, says: str) -> Member:
+    async def _start(
+        self, kind: str, says: str, environment: Mapping[str, str], options: Mapping[str, object]
+    ) -> Member:
         self._started += 1
-        fifo, log = (self.folder / f"{self._started:03}.{suffix}" for suffix in ("fifo", "log"))
+        fifo, log = (self.folder / f"{self._started:03}-{kind}.{suffix}" for suffix in ("fifo", "log"))
         os.mkfifo(fifo)
         # Not blocking: otherwise opening it waits for the other end.
         end = os.fdopen(os.open(fifo, os.O_RDONLY | os.O_NONBLOCK), "rb", buffering=0)
         reader = asyncio.StreamReader()
         loop = asyncio.get_running_loop()
-        assert self._nursery is not None
-        assert self._nursery.stdin is not None
-        self._nursery.stdin.write(f"{kind} {fifo} {log}\n".encode())
+        everything = {**self._environment, **environment}
+        order = {"kind": kind, "says": str(fifo), "log": str(log), "environment": everything, "options": options}
+        self._nursery.bear(order)
         await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), end)
         async with asyncio.timeout(START_S):
             pid = (await reader.readline()).decode().strip()
@@ -116,13 +195,20 @@ class Fleet:
         if not line:
             raise GaveUp(f"{kind} did not start\n{log.read_text()}")
         assert line.startswith(says), line
-        return Member(int(pid), reader, line)
+        return Member(int(pid), reader, log, line)
+
+    def _print_logs(self) -> None:
+        """pytest shows it where a test has failed."""
+        for log in sorted(self.folder.glob("*.log")):
+            lines = log.read_text(errors="replace").splitlines()
+            if lines:
+                print(f"--- {log.stem}, {len(lines)} lines", *lines[-_LOG_LINES:], sep="\n")
 
 
 class Chaos:
     """Kills one of `victims` each second, and replaces it, until it is told to stop. `kills` counts."""
 
-    def __init__(self, victims: list[Member], replace: Callable[[], Awaitable[None]], *, seed: int) -> None:
+    def __init__(self, victims: list[Member], replace: Callable[[], Awaitable[object]], *, seed: int) -> None:
         self.kills = 0
         self._victims = victims
         self._replace = replace

@@ -1,35 +1,40 @@
-"""Forks processes of the chaos application, which it has imported: a killed one is replaced in no time.
+"""Forks processes of an application, which it has imported: a killed one is replaced in no time.
 
-    python -m tests.processes.nursery
+    python -m tests.processes.nursery <module>
 
-Each line on stdin, ``worker <fifo> <log>`` or ``web <fifo> <log>``, starts one. It says its process id and then
-what it has to say into the fifo, which ends when the process does.
+Each line on stdin is JSON and starts one: ``{"kind": "worker" | "web", "says": <fifo>, "log": <file>,
+"environment": {…}, "options": {…}}``, where the options are those of `signoff worker`. It says its process id and then
+what it has to say into the fifo, which ends when the process does; the last line of one that ends well is ``ended``.
 """
 
 import asyncio
+import importlib
+import json
 import os
 import signal
 import sys
 import threading
+from types import ModuleType
+from typing import Any
 
 from signoff.adapters.engine import dbos as dbos  # what a worker imports when it is made
 from signoff.cli.worker import worker
-from tests.processes import chaos_app
 
 
-def born(kind: str, fifo: str, log: str) -> None:
+def born(module: ModuleType, order: dict[str, Any]) -> None:
     """What the new process does. Never returns."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    os.dup2(os.open(fifo, os.O_WRONLY), 1)
-    os.dup2(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644), 2)
+    os.dup2(os.open(order["says"], os.O_WRONLY), 1)
+    os.dup2(os.open(order["log"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644), 2)
+    os.environ.update(order["environment"])
     try:
         print(os.getpid(), flush=True)
-        if kind == "web":
-            asyncio.run(chaos_app.main())
+        if order["kind"] == "web":
+            asyncio.run(module.main())
         else:
-            chaos_app.app = chaos_app.desk()
-            worker("tests.processes.chaos_app:app")
+            worker(f"{module.__name__}:app", **order["options"])
+        print("ended", flush=True)
         os._exit(0)
     except BaseException:  # noqa: BLE001  # it must not go on as a second nursery
         sys.excepthook(*sys.exc_info())
@@ -38,13 +43,13 @@ def born(kind: str, fifo: str, log: str) -> None:
 
 
 def main() -> None:
+    module = importlib.import_module(sys.argv[1])
     assert threading.active_count() == 1, "a thread would be lost in the fork"
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     print("ready", flush=True)
     for line in sys.stdin:
-        kind, fifo, log = line.split()
         if os.fork() == 0:
-            born(kind, fifo, log)
+            born(module, json.loads(line))
 
 
 if __name__ == "__main__":
