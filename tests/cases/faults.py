@@ -48,6 +48,21 @@ class BusyStore(MortalStore):
         return await super().transact(label, work)
 
 
+class LosingStore(MortalStore):
+    """A store that loses the first piece with this label that nobody waits for; what follows is not lost."""
+
+    def __init__(self, url: str, *, changed: Changed, loses: str) -> None:
+        self._loses: str | None = loses
+        super().__init__(url, changed=changed)
+
+    def transact_soon(self, label: str, work: Callable[[SqlTx], None]) -> None:
+        """See `SqlStore`."""
+        if label == self._loses:
+            self._loses = None
+        else:
+            super().transact_soon(label, work)
+
+
 @contextmanager
 def refusing_inserts(database: Path, table: str, when: str) -> Iterator[None]:
     """While in here the database itself refuses rows of `table` for which the SQL condition `when` holds."""

@@ -2,18 +2,23 @@
 
 import asyncio
 from contextlib import aclosing
+from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
 from signoff.domain.call import CallStatus
 from signoff.domain.frame import NumberedFrame
 from signoff.errors import IdempotencyMismatch, NotFound
+from signoff.ports.engine import EngineStatus
+from signoff.ports.store import Tx
 from signoff.service.send import Started
 from signoff.testing.outside import Bank
 from signoff.testing.scripted import ask_for, turn, wait_for
 from signoff.testing.world import ANA, Script, World
-from tests.cases.conftest import NewWorld
-from tests.cases.desk import Archive, refund_tool
+from tests.cases.conftest import DATABASE, NewWorld
+from tests.cases.desk import Archive, desk, refund_tool
+from tests.cases.faults import LosingStore
 
 ONE_REFUND: Script = [
     turn("I will refund it. ", ask_for("refund", {"order": "A1"})),
@@ -116,6 +121,36 @@ async def test_c47_numbers_go_on_over_a_kill(durable_world: NewWorld, bank: Bank
 
     assert [frame.seq for frame in [*before, *after]] == list(range(1, len(before) + len(after) + 1))
     assert text([*before, *after]) == "I will refund it. The refund is on its way, it takes a day or two."
+
+
+@pytest.mark.parametrize("lost", ["dispatch llm:0", "dispatch llm:0 done"])
+async def test_the_attempt_that_counts_is_the_one_that_is_heard(tmp_path: Path, lost: str) -> None:
+    """A busy store has lost the mark or the result of an attempt, but not its text: the turn asks again."""
+    url, answers = f"sqlite:///{tmp_path / DATABASE}", iter(["One two three.", "Four five six."])
+    world = World(
+        lambda changed: LosingStore(url, changed=changed, loses=lost),
+        durable="strict",
+        agents=[desk()],
+        script=lambda _prompt: next(answers),
+    )
+    engine = (await world.start()).engine
+    assert engine is not None
+    run = await world.send()
+
+    def is_let_go(tx: Tx) -> bool | None:
+        row = engine.get(tx, run.run_id)
+        assert row is not None
+        return row.status.is_terminal or (row.status is EngineStatus.PENDING and row.fence > 0) or None
+
+    await world.until(is_let_go, "the run to end, or to be let go")
+    world.clock.advance(timedelta(seconds=2))
+    await world.completed(run)
+    heard = await world.frames(run)
+    said = (await world.thread(run)).messages[-1].content
+    await world.close()
+
+    assert [frame.frame["kind"] for frame in heard] == ["title", "step-start", "text", "text", "step-finish", "done"]
+    assert text(heard) == said
 
 
 async def test_c48_a_reader_that_leaves_stops_nothing(new_world: NewWorld) -> None:

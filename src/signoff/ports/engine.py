@@ -60,7 +60,8 @@ class TaskInfo:
     """What a group's handler is told about the attempt it serves.
 
     `idempotency_key` is the same on every attempt. `cancelled()` turns true when the run is cancelled.
-    `on_cancel(callback)` calls back in the event loop when that happens (at once, if it has).
+    `on_cancel(callback)` calls back in the event loop when that happens (at once, if it has). `is_current(tx)` says
+    whether the run still goes by this attempt: a worker that was overtaken must not speak for the run.
     """
 
     run_id: str
@@ -69,6 +70,7 @@ class TaskInfo:
     idempotency_key: str
     cancelled: Callable[[], bool]
     on_cancel: Callable[[Callable[[], None]], None]
+    is_current: Callable[[Tx], bool]
 
 
 class Handler(Protocol):

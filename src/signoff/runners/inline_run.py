@@ -215,6 +215,7 @@ class InlineContext:
                 idempotency_key=f"{self.run_id}:{name}",
                 cancelled=lambda: self._run.cancelled,
                 on_cancel=self._run.on_cancel,
+                is_current=lambda _tx: True,  # nobody else ever drives an inline run
             )
             try:
                 value = await handler(task.input, info)

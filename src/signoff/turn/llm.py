@@ -1,7 +1,7 @@
 """Serves the "llm" group: one model call, streamed to whoever watches, journaled when it is whole."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from datetime import date, timedelta
 from functools import partial
 
@@ -10,7 +10,7 @@ from signoff.domain import frame
 from signoff.domain.call import ToolKind
 from signoff.domain.frame import Frame
 from signoff.domain.jsonvalue import Json, JsonObject, as_object, clean_text
-from signoff.domain.run import Run, UsageEntry
+from signoff.domain.run import UsageEntry
 from signoff.domain.thread import Thread
 from signoff.errors import ConfigurationError, ModelError, ModelNoOutput, RunCancelled
 from signoff.ports.clock import Timer
@@ -57,8 +57,8 @@ class ModelCalls:
         call = _ModelCall(
             self._deps,
             turn,
+            info,
             step=int(str(task["step"])),
-            attempt=info.attempt,
             closes=closes if isinstance(closes, dict) else None,
         )
         # A task of its own, so that a cancel reaches the request without touching whoever awaits us.
@@ -116,12 +116,12 @@ def _stop(speaking: "asyncio.Future[Reply]") -> None:
 class _ModelCall:
     """One attempt: what was said so far, and its way onto the stream."""
 
-    def __init__(self, deps: TurnDeps, turn: TurnInput, *, step: int, attempt: int, closes: Frame | None) -> None:
+    def __init__(self, deps: TurnDeps, turn: TurnInput, info: TaskInfo, *, step: int, closes: Frame | None) -> None:
         self._deps = deps
         self._turn = turn
         self._step = step
-        self._attempt = attempt
-        self._writer = StreamWriter(deps, turn, step=step, attempt=attempt, closes=closes)
+        self._attempt = info.attempt
+        self._writer = StreamWriter(deps, turn, step=step, is_current=info.is_current, closes=closes)
         self._text: list[str] = []
         self._reasoning: list[str] = []
         self._calls: dict[int, ReplyCall] = {}
@@ -233,16 +233,18 @@ class StreamWriter:
 
     The first piece opens the step on the stream: it ends the one before (`closes`), and withdraws what an attempt
     that was lost had shown. Adjacent deltas of one piece become one frame. A sub-agent's text stays off the stream
-    it is watched on.
+    it is watched on, and so does that of an attempt that is not current (`TaskInfo`).
     """
 
-    def __init__(self, deps: TurnDeps, turn: TurnInput, *, step: int, attempt: int, closes: Frame | None) -> None:
+    def __init__(
+        self, deps: TurnDeps, turn: TurnInput, *, step: int, is_current: Callable[[Tx], bool], closes: Frame | None
+    ) -> None:
         self._deps = deps
         self._turn = turn
         self._step = step
-        self._attempt = attempt
+        self._is_current = is_current
         self._closes = closes
-        self._opened = False
+        self._begun = False
         self._first: int | None = None
         self._spoken = False
         self._frames: list[Frame] = []
@@ -280,17 +282,20 @@ class StreamWriter:
             self._timer = None
         self._next_flush = self._deps.clock.now() + self._deps.settings.text_flush
         frames, self._frames = self._frames, []
-        if not self._opened:
-            self._opened = True
-            self._deps.store.transact_soon(f"begin:{self._step}", partial(self._open, frames=frames))
-        elif frames:
-            self._deps.store.transact_soon(f"text:{self._step}", partial(self._add, frames=frames))
+        if frames or not self._begun:
+            label = "text" if self._begun else "begin"
+            self._begun = True
+            self._deps.store.transact_soon(f"{label}:{self._step}", partial(self._put, frames=frames))
 
-    def _open(self, tx: Tx, frames: list[Frame]) -> None:
+    def _put(self, tx: Tx, frames: list[Frame]) -> None:
         turn = self._turn
-        run = self._run(tx)
-        if run is None or (self._attempt == 1 and run.attempt_seq is not None):
-            return  # another worker makes this call by now: what we hear is nobody's
+        # Locked: of two attempts that begin at once, one sees the other.
+        run = tx.run(turn.run_id, lock=True)
+        if run is None or run.status.is_terminal or not self._is_current(tx):
+            return  # somebody else drives this run by now, or it has ended: what we hear is nobody's
+        if run.attempt_seq is not None and run.attempt_seq == self._first:
+            tx.emit(turn.stream_id, frames)
+            return
         opening = [frame.step_start()]
         if run.attempt_seq is not None:
             tx.withdraw(turn.stream_id, from_seq=run.attempt_seq)
@@ -299,17 +304,6 @@ class StreamWriter:
         last = tx.emit(turn.stream_id, [*opening, *frames])
         self._first = last - len(frames)
         tx.change_run(turn.run_id, attempt_seq=self._first)
-
-    def _add(self, tx: Tx, frames: list[Frame]) -> None:
-        # A worker that lost the run to another must not speak on its stream: the run's row names the attempt that may.
-        run = self._run(tx)
-        if run is not None and run.attempt_seq == self._first:
-            tx.emit(self._turn.stream_id, frames)
-
-    def _run(self, tx: Tx) -> Run | None:
-        """The run, if it still is at this step. Locked: of two attempts that begin at once, one sees the other."""
-        run = tx.run(self._turn.run_id, lock=True)
-        return None if run is None or run.status.is_terminal or run.steps != self._step else run
 
 
 def _merge(last: Frame, piece: Frame) -> bool:

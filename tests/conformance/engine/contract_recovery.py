@@ -93,6 +93,30 @@ class RecoveryContract:
         assert [type(error) for error in zombie_saw] == [LeaseLost]
         assert await world.notes() == ["successor"]
 
+    async def test_an_attempt_that_was_overtaken_is_not_current(self, world: EngineWorld) -> None:
+        attempts: asyncio.Queue[TaskInfo] = asyncio.Queue()
+        end = asyncio.Event()
+
+        async def handler(task: JsonObject, info: TaskInfo) -> Json:
+            attempts.put_nowait(info)
+            await end.wait()
+            return None
+
+        worker = await world.worker(bodies={"flow": dispatching(READ)}, handlers={"tools": handler})
+        await worker.start()
+        first = await attempts.get()
+        assert await worker.transact(first.is_current)
+        await worker.crash()
+        await world.past_lease()
+        successor = await world.worker(bodies={"flow": dispatching(READ)}, handlers={"tools": handler})
+        second = await attempts.get()
+
+        assert not await successor.transact(first.is_current)
+        assert await successor.transact(second.is_current)
+        end.set()
+        await world.output()
+        assert not await successor.transact(second.is_current)
+
     async def test_poison_pill_becomes_dead_with_hook_once(self, world: EngineWorld) -> None:
         limits = EngineLimits(crashes_max=3)
         for crash in range(3):

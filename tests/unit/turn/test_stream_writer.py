@@ -1,4 +1,4 @@
-"""Streamed text belongs to the attempt that the run's row names, whoever else still speaks."""
+"""Streamed text belongs to the attempt that the run goes by, whoever else still speaks."""
 
 from collections.abc import AsyncIterator
 from decimal import Decimal
@@ -49,8 +49,13 @@ async def app() -> AsyncIterator[Signoff]:
         yield app
 
 
-def writer(app: Signoff, *, attempt: int) -> StreamWriter:
-    return StreamWriter(app.deps.turn, TURN, step=0, attempt=attempt, closes=None)
+class Driver:
+    """Which of the attempts is current."""
+
+    current = 1
+
+    def writer(self, app: Signoff, attempt: int) -> StreamWriter:
+        return StreamWriter(app.deps.turn, TURN, step=0, is_current=lambda _tx: self.current == attempt, closes=None)
 
 
 async def shown(app: Signoff) -> list[object]:
@@ -59,8 +64,10 @@ async def shown(app: Signoff) -> list[object]:
 
 
 async def test_a_worker_that_was_overtaken_does_not_speak_any_more(app: Signoff) -> None:
-    overtaken, current = writer(app, attempt=1), writer(app, attempt=2)
+    driver = Driver()
+    overtaken, current = driver.writer(app, 1), driver.writer(app, 2)
     overtaken.write(frame.text("old "))
+    driver.current = 2
     current.write(frame.text("new "))
     overtaken.write(frame.text("older"))
     overtaken.flush()
@@ -71,7 +78,9 @@ async def test_a_worker_that_was_overtaken_does_not_speak_any_more(app: Signoff)
 
 
 async def test_a_worker_that_was_overtaken_before_its_first_word_does_not_begin(app: Signoff) -> None:
-    current, overtaken = writer(app, attempt=2), writer(app, attempt=1)
+    driver = Driver()
+    overtaken, current = driver.writer(app, 1), driver.writer(app, 2)
+    driver.current = 2
     current.write(frame.text("new "))
     overtaken.write(frame.text("old "))
     current.write(frame.text("newer"))
@@ -83,7 +92,9 @@ async def test_a_worker_that_was_overtaken_before_its_first_word_does_not_begin(
 async def test_a_worker_that_was_overtaken_before_its_first_word_does_not_begin_once_the_step_is_over(
     app: Signoff,
 ) -> None:
-    current, overtaken = writer(app, attempt=2), writer(app, attempt=1)
+    driver = Driver()
+    overtaken, current = driver.writer(app, 1), driver.writer(app, 2)
+    driver.current = 2
     current.write(frame.text("new"))
     current.flush()
     await app.store.transact(
@@ -96,10 +107,23 @@ async def test_a_worker_that_was_overtaken_before_its_first_word_does_not_begin_
 
 
 async def test_nothing_is_said_after_the_end(app: Signoff) -> None:
-    speaking = writer(app, attempt=1)
+    speaking = Driver().writer(app, 1)
     speaking.write(frame.text("one "))
     await app.store.transact("end", lambda tx: tx.settle_run("r", status=RunStatus.CANCELLED, ended_at=START))
     speaking.write(frame.text("two"))
     speaking.flush()
 
     assert await shown(app) == ["step-start", "one "]
+
+
+async def test_a_step_whose_first_words_got_lost_begins_with_the_next(
+    app: Signoff, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    speaking = Driver().writer(app, 1)
+    with monkeypatch.context() as outage:
+        outage.setattr(app.store, "transact_soon", lambda _label, _work: None)
+        speaking.write(frame.text("one "))
+    speaking.write(frame.text("two"))
+    speaking.flush()
+
+    assert await shown(app) == ["step-start", "two"]

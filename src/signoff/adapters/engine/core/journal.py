@@ -105,9 +105,13 @@ class Hold:
         if not append(connection, self, mark):
             raise refusal(connection, self)
 
+    def is_good(self, connection: Connection) -> bool:
+        """Lock the run. False: the hold is not good any more."""
+        return _CHECK.one(connection, **self.parameters()) is not None
+
     def check(self, connection: Connection) -> None:
         """Lock the run, or raise `Refused`."""
-        if _CHECK.one(connection, **self.parameters()) is None:
+        if not self.is_good(connection):
             raise refusal(connection, self)
 
 

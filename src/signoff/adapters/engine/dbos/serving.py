@@ -250,6 +250,7 @@ class Server:
             idempotency_key=f"{row.run_id}:{row.position}",
             cancelled=lambda: serving.cancelled,
             on_cancel=serving.call_on_cancel,
+            is_current=lambda tx: tasks.is_started(connection_of(tx), row),
         )
         # A task of its own: when the handler cancels what it runs in, that is its failure and not our end.
         work = asyncio.ensure_future(handler(row.input, info))

@@ -89,6 +89,7 @@ _STARTED = Statement(
         engine_tasks.c.run_id == _RUN, engine_tasks.c.state == TaskState.STARTED.value
     )
 )
+_ATTEMPT = Statement(select(engine_tasks.c.state, engine_tasks.c.attempt).where(*_HERE))
 _DELETE_ALL = Statement(delete(engine_tasks).where(engine_tasks.c.run_id == _RUN))
 
 
@@ -125,6 +126,12 @@ def of_run(connection: Connection, run_id: str) -> list[TaskRow]:
 def any_started(connection: Connection, run_id: str) -> bool:
     """Whether a worker executes a step of the run."""
     return _STARTED.one(connection, of_run=run_id) is not None
+
+
+def is_started(connection: Connection, row: TaskRow) -> bool:
+    """Whether the step still is at this attempt."""
+    there = _ATTEMPT.one(connection, of_run=row.run_id, at_position=row.position)
+    return there is not None and tuple(there) == (TaskState.STARTED, row.attempt)
 
 
 def delete_run(connection: Connection, run_id: str) -> None:

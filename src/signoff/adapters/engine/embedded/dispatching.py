@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from signoff.adapters.engine.core.codec import NULL, doubt_of, failure_of, load_value, store_value
+from signoff.adapters.engine.core.connection import connection_of
 from signoff.adapters.engine.core.execution import Execution
 from signoff.adapters.engine.core.groups import Group
 from signoff.adapters.engine.core.journal import Entry, Kind, Mark, State
@@ -137,6 +138,7 @@ class _Step:
     async def _attempt(self, handler: Handler, attempt: int) -> str | Exception:
         """The value's JSON text, or why the attempt failed. Control flow passes."""
         execution = self.execution
+        hold = execution.hold
         info = TaskInfo(
             run_id=execution.run_id,
             name=self.name,
@@ -144,6 +146,7 @@ class _Step:
             idempotency_key=f"{execution.run_id}:{self.position}",
             cancelled=lambda: execution.cancelled,
             on_cancel=execution.call_on_cancel,
+            is_current=lambda tx: hold.is_good(connection_of(tx)),
         )
         # A task of its own: when the handler cancels what it runs in, that is its failure and not our end.
         work = asyncio.ensure_future(handler(self.task.input, info))
