@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 import pytest
-from dbos import DBOS, DBOSClient, DBOSConfig, DBOSPortableJSONSerializer, EnqueueOptions
+from dbos import DBOS, DBOSClient, DBOSConfig, DBOSPortableJSONSerializer
 from dbos._serialization import DefaultSerializer
 from sqlalchemy import Connection, create_engine
 from sqlalchemy.engine import make_url
@@ -53,10 +53,8 @@ def transaction(url: str, *, commit: bool = True) -> Iterator[Connection]:
     engine.dispose()
 
 
-def enqueue(client: DBOSClient, run_id: str) -> None:
-    client.enqueue(
-        {"workflow_name": "flow", "queue_name": "nobody.listens", "workflow_id": run_id, "app_version": VERSION}
-    )
+def enqueue(client: DBOSClient, run_id: str, workflow: str = "flow", queue: str = "nobody.listens") -> None:
+    client.enqueue({"workflow_name": workflow, "queue_name": queue, "workflow_id": run_id, "app_version": VERSION})
 
 
 def append(client: DBOSClient, connection: Connection, run_id: str, position: int = 1) -> None:
@@ -182,26 +180,32 @@ def everything(url: str, name: str) -> dict[str, list[dict[str, object]]]:
 
 async def test_a_queue_is_looked_into_when_its_bell_rings(url: str, client: DBOSClient) -> None:
     """Long before its next poll: with DBOS's own interval here, the test would run out of patience."""
-    done = asyncio.Event()
-    loop = asyncio.get_running_loop()
+    begun = asyncio.Event()
 
     async def flow() -> None:
-        loop.call_soon_threadsafe(done.set)
+        begun.set()
 
-    await asyncio.to_thread(client.register_queue, "belled", polling_interval_sec=3_600.0, application_name=APPLICATION)
     bell = threading.Event()
-    dbos = DBOS(config=worker_config(url))
-    DBOS.workflow(name="belled.flow")(flow)
-    internals.hang_bells(dbos, {"belled": bell})
-    DBOS.listen_queues(["belled"])
-    DBOS.launch()
-    try:
-        options: EnqueueOptions = {"workflow_name": "belled.flow", "queue_name": "belled", "app_version": VERSION}
-        await asyncio.to_thread(client.enqueue, options)
+    async with executing(url, client, "belled", flow, bell=bell):
         bell.set()
-        await asyncio.wait_for(done.wait(), PATIENCE_S)
-    finally:
-        await asyncio.to_thread(DBOS.destroy, destroy_registry=True)
+        await asyncio.wait_for(begun.wait(), PATIENCE_S)
+
+
+async def test_a_queue_is_looked_into_when_a_slot_is_free(url: str, client: DBOSClient) -> None:
+    """One look for each of the workflows, whose queue has one slot; the bell rings once."""
+    left = [asyncio.Event(), asyncio.Event(), asyncio.Event()]
+    begun = iter(left)
+
+    async def flow() -> None:
+        next(begun).set()
+
+    bell = threading.Event()
+    async with executing(url, client, "narrow", flow, bell=bell, slots=1):
+        for n in range(1, len(left)):
+            await asyncio.to_thread(enqueue, client, f"narrow{n}", "narrow", "narrow")
+        bell.set()
+        for each in left:
+            await asyncio.wait_for(each.wait(), PATIENCE_S)
 
 
 async def test_what_is_executed_ends_before_its_worker(url: str, client: DBOSClient) -> None:
@@ -244,22 +248,30 @@ async def test_what_does_not_end_is_cancelled_and_left_to_other_workers(url: str
 
 @asynccontextmanager
 async def executing(
-    url: str, client: DBOSClient, name: str, flow: Callable[[], Awaitable[None]]
+    url: str,
+    client: DBOSClient,
+    name: str,
+    flow: Callable[[], Awaitable[None]],
+    *,
+    bell: threading.Event | None = None,
+    slots: int | None = None,
 ) -> AsyncIterator[DBOS]:
-    """A worker that executes a workflow of this name."""
-    await asyncio.to_thread(client.register_queue, name, polling_interval_sec=0.05, application_name=APPLICATION)
+    """A worker that executes a workflow of this name, from a queue of this name; with a `bell` it never polls."""
+    await asyncio.to_thread(
+        client.register_queue,
+        name,
+        polling_interval_sec=0.05 if bell is None else 3_600.0,
+        worker_concurrency=slots,
+        application_name=APPLICATION,
+    )
     dbos = DBOS(config=worker_config(url))
     DBOS.workflow(name=name)(flow)
+    if bell is not None:
+        internals.hang_bells(dbos, {name: bell})
     DBOS.listen_queues([name])
     DBOS.launch()
     try:
-        options: EnqueueOptions = {
-            "workflow_name": name,
-            "queue_name": name,
-            "workflow_id": name,
-            "app_version": VERSION,
-        }
-        await asyncio.to_thread(client.enqueue, options)
+        await asyncio.to_thread(enqueue, client, name, name, name)
         yield dbos
     finally:
         await asyncio.to_thread(DBOS.destroy, destroy_registry=True)

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 from dbos import DBOS, DBOSClient, DBOSPortableJSONSerializer
+from dbos._core import ActiveWorkflowById, QueueBucket
 from dbos._serialization import DefaultSerializer
 from sqlalchemy import Connection, delete, update
 
@@ -112,11 +113,12 @@ def rewind(client: DBOSClient, connection: Connection, *, run_id: str, queue: st
 
 
 def hang_bells(dbos: DBOS, bells: Mapping[str, threading.Event]) -> None:
-    """Have DBOS look into a queue as soon as its bell is set. Before the launch.
+    """Have DBOS look into a queue as soon as its bell is set, or one of its executions has ended. Before the launch.
 
     Each of its queue threads, which is named after the queue, waits for its next poll on the event that stops it.
     """
     dbos.background_thread_stop_events = _StopEvents(bells)
+    dbos._active_workflows_set = _Slots(bells)
 
 
 class _StopEvents(list[threading.Event]):
@@ -142,6 +144,20 @@ class _StopEvents(list[threading.Event]):
 
         stop.wait, stop.set = wait, set_  # type: ignore[method-assign]
         super().append(stop)
+
+
+class _Slots(ActiveWorkflowById):
+    """Rings when an execution has ended: what waits for its slot need not wait for the next poll."""
+
+    def __init__(self, bells: Mapping[str, threading.Event]) -> None:
+        super().__init__()
+        self._bells = bells
+
+    def _remove(self, key: str, bucket: QueueBucket) -> None:
+        super()._remove(key, bucket)
+        bell = None if bucket is None else self._bells.get(bucket[0])
+        if bell is not None:
+            bell.set()
 
 
 async def finish(dbos: DBOS, patience_s: float) -> None:
