@@ -16,24 +16,29 @@ from tests.conformance.engine.contract_positions import PositionsContract
 from tests.conformance.engine.contract_recovery import RecoveryContract
 from tests.conformance.engine.contract_steps import StepsContract, dispatching
 from tests.conformance.engine.contract_waits import WaitsContract, one_wait
-from tests.conformance.engine.dbos_world import DbosWorld, database, prepare
+from tests.conformance.engine.dbos_world import DbosWorld, database, empty, prepare
 from tests.conformance.engine.world import ONCE, EngineWorld, Tool
 
 pytestmark = pytest.mark.postgres
 
 
 @pytest.fixture(scope="module")
-def template() -> Iterator[str]:
+def prepared() -> Iterator[str]:
     with database() as url:
         asyncio.run(prepare(url))
         yield url
 
 
 @pytest.fixture
-async def world(template: str) -> AsyncIterator[DbosWorld]:
-    with database(template) as url:
-        async with DbosWorld.on(url) as world:
-            yield world
+def url(prepared: str) -> Iterator[str]:
+    yield prepared
+    empty(prepared)
+
+
+@pytest.fixture
+async def world(url: str) -> AsyncIterator[DbosWorld]:
+    async with DbosWorld.on(url) as world:
+        yield world
 
 
 class TestPositions(PositionsContract):
