@@ -77,6 +77,29 @@ def test_a_step_is_journaled_in_the_callers_transaction(url: str, client: DBOSCl
     assert (step["output"], step["error"], step["started_at_epoch_ms"]) == ({"state": "done"}, None, 1_000)
 
 
+def test_steps_are_read_as_the_callers_transaction_has_left_them(url: str, client: DBOSClient) -> None:
+    enqueue(client, "read")
+    with transaction(url) as connection:
+        append(client, connection, "read")
+        (step,) = internals.read_steps(client, connection, "read")
+
+    assert [step] == client.list_workflow_steps("read")
+
+
+@pytest.mark.parametrize(("output", "serialization"), [("{", "portable_json"), ("gASVAAAA", "py_pickle")])
+def test_a_step_that_is_no_json_has_no_output(url: str, client: DBOSClient, output: str, serialization: str) -> None:
+    enqueue(client, "broken")
+    with transaction(url) as connection:
+        append(client, connection, "broken")
+        connection.exec_driver_sql(
+            "UPDATE dbos.operation_outputs SET output = %s, serialization = %s WHERE workflow_uuid = 'broken'",
+            (output, serialization),
+        )
+        (step,) = internals.read_steps(client, connection, "broken")
+
+    assert step["output"] is None
+
+
 def test_single_steps_are_forgotten(url: str, client: DBOSClient) -> None:
     enqueue(client, "forgetful")
     with transaction(url) as connection:

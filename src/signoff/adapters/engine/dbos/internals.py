@@ -10,10 +10,10 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
-from dbos import DBOS, DBOSClient, DBOSPortableJSONSerializer
+from dbos import DBOS, DBOSClient, DBOSPortableJSONSerializer, StepInfo
 from dbos._core import ActiveWorkflowById, QueueBucket
 from dbos._serialization import DefaultSerializer
-from sqlalchemy import Connection, delete, update
+from sqlalchemy import Connection, delete, select, update
 
 from signoff.errors import SignoffError
 
@@ -68,6 +68,38 @@ def append_step(
         at_ms,
         connection,
     )
+
+
+def read_steps(client: DBOSClient, connection: Connection, run_id: str) -> list[StepInfo]:
+    """A workflow's steps as `DBOSClient.list_workflow_steps` has them, with those that the caller's transaction wrote.
+
+    What cannot be read as JSON has no output here.
+    """
+    database = client._sys_db
+    database._apply_caller_schema(connection)
+    steps: Any = database.tables.operation_outputs
+    rows = connection.execute(select(steps).where(steps.c.workflow_uuid == run_id).order_by(steps.c.function_id))
+    return [
+        StepInfo(
+            function_id=row["function_id"],
+            function_name=row["function_name"],
+            output=_read(row["output"], row["serialization"]),
+            error=None,
+            child_workflow_id=row["child_workflow_id"],
+            child_shard_key=None,
+            started_at_epoch_ms=row["started_at_epoch_ms"],
+            completed_at_epoch_ms=row["completed_at_epoch_ms"],
+        )
+        for row in rows.mappings()
+    ]
+
+
+def _read(text: str | None, serialization: str | None) -> object:
+    serializer = DBOSPortableJSONSerializer()
+    try:
+        return serializer.deserialize(text) if serialization == serializer.name() else None
+    except ValueError:
+        return None
 
 
 def forget_steps(client: DBOSClient, connection: Connection, run_id: str, positions: Sequence[int]) -> None:

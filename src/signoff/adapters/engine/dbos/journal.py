@@ -12,7 +12,7 @@ from sqlalchemy import Connection
 
 from signoff.adapters.engine.core.codec import load_value
 from signoff.adapters.engine.core.journal import Hold, Mark, Row
-from signoff.adapters.engine.dbos.internals import append_step
+from signoff.adapters.engine.dbos.internals import append_step, read_steps
 from signoff.domain.jsonvalue import encode
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -50,6 +50,11 @@ def append_mark(client: DBOSClient, connection: Connection, run_id: str, mark: M
 def load(client: DBOSClient, run_id: str) -> list[Row]:
     """The whole journal in position order; one query, on a connection of DBOS's pool. Blocks."""
     return [_row(step) for step in client.list_workflow_steps(run_id)]
+
+
+def load_in(client: DBOSClient, connection: Connection, run_id: str) -> list[Row]:
+    """As `load`, in a transaction of the store, with what it has journaled itself."""
+    return [_row(step) for step in read_steps(client, connection, run_id)]
 
 
 def _row(step: StepInfo) -> Row:
