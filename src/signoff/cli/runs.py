@@ -29,6 +29,8 @@ Database = Annotated[str, typer.Option(help=DATABASE_HELP)]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 RunId = Annotated[str, typer.Argument(help="The run's id.")]
 
+_PAGE = 1000
+
 DEFAULT = "sqlite:///signoff.db"
 
 
@@ -39,20 +41,30 @@ def list_(
     parked: Annotated[bool, typer.Option("--parked", help="Only runs that wait for a person.")] = False,
     agent: Annotated[str | None, typer.Option(help="Only runs of this agent.")] = None,
     by_fingerprint: Annotated[
-        bool, typer.Option("--by-fingerprint", help="Count runs per version of their agent.")
+        bool, typer.Option("--by-fingerprint", help="Count all such runs per version of their agent.")
     ] = False,
     limit: Annotated[int, typer.Option(min=1, max=10_000)] = 50,
     as_json: AsJson = False,
 ) -> None:
     """List runs, newest first."""
 
-    async def work(desk: Operator) -> list[Run]:
-        return await desk.list_runs(status=status, parked=True if parked else None, agent=agent, limit=limit)
+    async def page(desk: Operator, limit: int, before_id: str | None = None) -> list[Run]:
+        only_parked = True if parked else None
+        return await desk.list_runs(status=status, parked=only_parked, agent=agent, limit=limit, before_id=before_id)
 
-    runs = _with(database, work)
+    async def every(desk: Operator) -> list[Run]:
+        found = await page(desk, _PAGE)
+        last = found
+        while len(last) == _PAGE:
+            last = await page(desk, _PAGE, last[-1].id)
+            found += last
+        return found
+
     if by_fingerprint:
-        _print_fingerprints(runs, as_json=as_json)
-    elif as_json:
+        _print_fingerprints(_with(database, every), as_json=as_json)
+        return
+    runs = _with(database, lambda desk: page(desk, limit))
+    if as_json:
         _print_json([_run_json(run) for run in runs])
     else:
         _print_runs(runs)

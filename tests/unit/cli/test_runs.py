@@ -93,6 +93,13 @@ def test_counts_parked_runs_by_version_of_their_agent(left: Left) -> None:
     assert counted[0]["fingerprint"]
 
 
+def test_counts_every_run_however_many(left: Left, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("signoff.cli.runs._PAGE", 2)
+    counted = json.loads(run("runs", "list", "--database", left.database, "--by-fingerprint", "--limit", "1", "--json"))
+
+    assert [(row["agent"], row["runs"]) for row in counted] == [("desk", 3)]
+
+
 def test_shows_what_a_parked_run_waits_for(left: Left) -> None:
     shown = run("runs", "show", left.parked, "--database", left.database)
 
