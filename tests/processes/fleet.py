@@ -101,7 +101,7 @@ class Member:
         """Wait until it has ended well."""
         async with asyncio.timeout(STOP_S):
             last = (await self._says.read()).decode().strip()
-        assert last == "ended", f"{last!r}: it did not end well\n{self.log.read_text()}"
+        assert last == "0", f"{last!r}: it did not end well\n{self.log.read_text()}"
 
     async def logged(self, text: str) -> None:
         """Wait until its log says so."""
@@ -158,6 +158,24 @@ class Fleet:
                 self.workers.append(worker)
                 return worker
 
+    async def command(self, *arguments: str) -> str:
+        """`signoff …`, to its end; what it printed."""
+        printed, code, errors = await self._command(*arguments)
+        assert code == 0, f"{arguments}: {code}\n{printed}\n{errors}"
+        return printed
+
+    async def refused(self, *arguments: str) -> str:
+        """`signoff …`, which ends with exit code 1; what it said of that."""
+        printed, code, errors = await self._command(*arguments)
+        assert code == 1, f"{arguments}: {code}\n{printed}\n{errors}"
+        return errors
+
+    async def _command(self, *arguments: str) -> tuple[str, int, str]:
+        _, says, log = await self._bear("command", {}, {"arguments": arguments})
+        async with asyncio.timeout(STOP_S):
+            printed, _, code = (await says.read()).decode().rstrip().rpartition("\n")
+        return printed, int(code), log.read_text()
+
     async def kill_all(self) -> None:
         """SIGKILL for everybody."""
         members = [*self.webs, *self.workers]
@@ -178,6 +196,18 @@ class Fleet:
     async def _start(
         self, kind: str, says: str, environment: Mapping[str, str], options: Mapping[str, object]
     ) -> Member:
+        pid, reader, log = await self._bear(kind, environment, {"options": options})
+        async with asyncio.timeout(START_S):
+            line = (await reader.readline()).decode().strip()
+        if not line:
+            raise GaveUp(f"{kind} did not start\n{log.read_text()}")
+        assert line.startswith(says), line
+        return Member(pid, reader, log, line)
+
+    async def _bear(
+        self, kind: str, environment: Mapping[str, str], more: Mapping[str, object]
+    ) -> tuple[int, asyncio.StreamReader, Path]:
+        """A new process: its id, what it says, and its log."""
         self._started += 1
         fifo, log = (self.folder / f"{self._started:03}-{kind}.{suffix}" for suffix in ("fifo", "log"))
         os.mkfifo(fifo)
@@ -186,16 +216,11 @@ class Fleet:
         reader = asyncio.StreamReader()
         loop = asyncio.get_running_loop()
         everything = {**self._environment, **environment}
-        order = {"kind": kind, "says": str(fifo), "log": str(log), "environment": everything, "options": options}
-        self._nursery.bear(order)
+        self._nursery.bear({"kind": kind, "says": str(fifo), "log": str(log), "environment": everything, **more})
         await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), end)
         async with asyncio.timeout(START_S):
             pid = (await reader.readline()).decode().strip()
-            line = (await reader.readline()).decode().strip()
-        if not line:
-            raise GaveUp(f"{kind} did not start\n{log.read_text()}")
-        assert line.startswith(says), line
-        return Member(int(pid), reader, log, line)
+        return int(pid), reader, log
 
     def _print_logs(self) -> None:
         """pytest shows it where a test has failed."""

@@ -2,9 +2,10 @@
 
     python -m tests.processes.nursery <module>
 
-Each line on stdin is JSON and starts one: ``{"kind": "worker" | "web", "says": <fifo>, "log": <file>,
-"environment": {…}, "options": {…}}``, where the options are those of `signoff worker`. It says its process id and then
-what it has to say into the fifo, which ends when the process does; the last line of one that ends well is ``ended``.
+Each line on stdin is JSON and starts one: ``{"kind": "worker" | "web" | "command", "says": <fifo>, "log": <file>,
+"environment": {…}, "options": {…}, "arguments": […]}``, with the options of `signoff worker` or the arguments of
+`signoff`. It says its process id and then what it has to say into the fifo, which ends when the process does; the last
+line of one that ends by itself is its exit code.
 """
 
 import asyncio
@@ -18,6 +19,7 @@ from types import ModuleType
 from typing import Any
 
 from signoff.adapters.engine import dbos as dbos  # what a worker imports when it is made
+from signoff.cli import main as command
 from signoff.cli.worker import worker
 
 
@@ -30,11 +32,19 @@ def born(module: ModuleType, order: dict[str, Any]) -> None:
     os.environ.update(order["environment"])
     try:
         print(os.getpid(), flush=True)
-        if order["kind"] == "web":
-            asyncio.run(module.main())
-        else:
-            worker(f"{module.__name__}:app", **order["options"])
-        print("ended", flush=True)
+        match order["kind"]:
+            case "web":
+                asyncio.run(module.main())
+            case "worker":
+                worker(f"{module.__name__}:app", **order["options"])
+            case "command":
+                sys.argv = ["signoff", *order["arguments"]]
+                command()
+        print("0", flush=True)
+        os._exit(0)
+    except SystemExit as ended:
+        sys.stderr.flush()
+        print(int(str(ended.code or 0)), flush=True)
         os._exit(0)
     except BaseException:  # noqa: BLE001  # it must not go on as a second nursery
         sys.excepthook(*sys.exc_info())

@@ -6,7 +6,7 @@ signoff worker tests.processes.stage_app:app
 import asyncio
 import logging
 import os
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -21,6 +21,7 @@ from signoff.domain.call import Call
 from signoff.domain.jsonvalue import Json, JsonObject
 from signoff.domain.thread import Thread
 from signoff.ports.engine import Context, EngineLimits
+from signoff.ports.events import Subscriber
 from signoff.ports.model import ModelEvent, Prompt, TextDelta
 from signoff.ports.policy import ToolView
 from signoff.testing.scripted import Answer, ScriptedModel, ask_for, asked, boom, say, step, turn
@@ -67,15 +68,23 @@ class Stage:
         """Let them go on."""
         (self.folder / f"{place}.shut").unlink()
 
+    def is_shut(self, place: str) -> bool:
+        """Whether whoever is at `place` stays there."""
+        return (self.folder / f"{place}.shut").exists()
+
     async def reach(self, place: str) -> None:
         """This process is at `place`."""
         self._say(f"at {place}")
-        while (self.folder / f"{place}.shut").exists():  # noqa: ASYNC110
+        while self.is_shut(place):  # noqa: ASYNC110
             await asyncio.sleep(LOOK_S)
 
     async def reached(self, place: str, *, times: int = 1) -> list[int]:
         """Wait until `place` was reached so often; the process of each time."""
         return await self._said(f"at {place}", times=times)
+
+    def at(self, place: str) -> list[int]:
+        """The process of each time that `place` was reached."""
+        return self._processes(f"at {place}")
 
     def did(self, effect: str) -> None:
         """Something happened in the outside world."""
@@ -118,14 +127,14 @@ class Stage:
         return [int(line.rpartition(": ")[2]) for line in lines if line.rpartition(": ")[0] == what]
 
 
-def script(prompt: Prompt) -> Answer:
-    """ "talk X" only talks, "fail X" fails, and what is else asked for is the name of a tool."""
+def script(stage: Stage, prompt: Prompt) -> Answer:
+    """Whoever says "talk X" is talked to, and "pay X" asks for that tool. While "provider" is shut the model fails."""
     what, _, order = asked(prompt).partition(" ")
+    if stage.is_shut("provider"):
+        return boom("the provider says no")
     match what, step(prompt):
         case "talk", _:
             return say(TALK)
-        case "fail", _:
-            return boom("the provider says no")
         case _, 0:
             return turn(say(FIRST_WORDS, deltas=["Let me ", "look. "]), ask_for(what, {"order": order}))
         case _:
@@ -139,7 +148,7 @@ class StageModel:
 
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
-        self._scripted = ScriptedModel.from_function(script)
+        self._scripted = ScriptedModel.from_function(partial(script, stage))
 
     async def reply(self, prompt: Prompt) -> AsyncIterator[ModelEvent]:
         """See `ports.model.Model`."""
@@ -187,7 +196,13 @@ def agent(stage: Stage, instructions: str) -> Agent:
     return Agent("desk", instructions=instructions, tools=[pay, transfer])
 
 
-def desk(database: str, stage: Stage, environment: Mapping[str, str] | None = None) -> Signoff:
+def desk(
+    database: str,
+    stage: Stage,
+    environment: Mapping[str, str] | None = None,
+    *,
+    subscribers: Iterable[Subscriber] = (),
+) -> Signoff:
     """A desk that drives nothing by itself; `environment` is a worker's."""
     environment = environment or {}
     redis = environment.get(REDIS)
@@ -202,6 +217,7 @@ def desk(database: str, stage: Stage, environment: Mapping[str, str] | None = No
         policy=StagePolicy(stage),
         engine_limits=LIMITS if PATIENT in environment else SHORT,
         sink=RedisSink(redis) if redis else "database",
+        subscribers=subscribers,
     )
     deploy(app, deployed)
     return app

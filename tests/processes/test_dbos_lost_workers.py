@@ -96,6 +96,28 @@ async def test_a_model_call_whose_worker_dies_is_made_again(stage: Stage, web: S
     assert cards_of(await end_well(web, run_id)) == 0
 
 
+async def test_an_action_whose_worker_dies_is_in_doubt_and_a_person_is_asked(
+    stage: Stage, web: Signoff, workers: Fleet
+) -> None:
+    """Another worker notices, and does not do it again by itself."""
+    stage.shut("transfer-A-1")
+    await workers.add_worker("runs,llm")
+    dying, other = await workers.add_worker("tools"), await workers.add_worker("tools")
+    run_id = await send(web, "transfer A-1")
+    await approve(web, run_id)
+    (pid,) = await stage.reached("transfer-A-1")
+    victim, heir = (dying, other) if pid == dying.pid else (other, dying)
+
+    await victim.kill()
+    stage.open("transfer-A-1")
+    shown = await card(web, run_id, in_doubt=True)
+    assert stage.effects("transfer A-1") == []
+    await decide(web, shown)
+
+    await assert_well(web, run_id)
+    assert stage.effects("transfer A-1") == [heir.pid]
+
+
 # --- paused ---------------------------------------------------------------------------------------------------
 
 

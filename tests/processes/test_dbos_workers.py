@@ -1,195 +1,112 @@
-"""Worker processes on DBOS and PostgreSQL: work moves between them, and survives them."""
+"""Worker processes on DBOS and PostgreSQL: work moves between them, and each does what it is told to serve."""
 
 import asyncio
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager
-from datetime import timedelta
-from pathlib import Path
 
-import psycopg
 import pytest
 
-from signoff import Actor, Signoff
-from signoff.adapters.system import SystemClock
-from signoff.cli.desk import operator
-from signoff.domain.frame import NumberedFrame
-from signoff.service.decide import DecisionRequest, Verb
-from signoff.service.send import SendRequest
-from signoff.service.stream import Attached
-from tests.conformance.engine.dbos_world import database
-from tests.processes.dbos_desk import DATABASE, LEDGER, desk
+from signoff import Signoff
+from tests.processes.fleet import ROOT, Fleet
+from tests.processes.stage_app import DATABASE, FOLDER, PATIENCE_S, TALK, Stage
+from tests.processes.turns import approve, assert_well, card, parked, send
 
-pytestmark = pytest.mark.postgres
-
-#: Real time after which a test gives up that waits for a frame or a line. Nothing waits this long when it is right.
-PATIENCE_S = 60.0
-
-ANA = Actor(id="ana")
+pytestmark = [pytest.mark.postgres, pytest.mark.timeout(150)]
 
 
-@pytest.fixture
-def url() -> Iterator[str]:
-    with database() as url:
-        yield url
+async def test_a_parked_run_goes_on_in_another_process(stage: Stage, web: Signoff, workers: Fleet) -> None:
+    first = await workers.add_worker()
+    run_id = await send(web, "pay A-1")
+    await parked(web, run_id)
+    second = await workers.add_worker()
+    await first.kill()
+    await approve(web, run_id)
+
+    await assert_well(web, run_id)
+    assert stage.effects("pay A-1") == [second.pid]
 
 
-@pytest.fixture
-def ledger(tmp_path: Path) -> Path:
-    """What the tools really did: a line each."""
-    path = tmp_path / "ledger"
-    path.touch()
-    return path
+async def test_each_process_does_what_it_is_there_for(stage: Stage, web: Signoff, workers: Fleet) -> None:
+    drives = await workers.add_worker("runs")
+    speaks = await workers.add_worker("llm")
+    acts = await workers.add_worker("tools")
+    run_id = await send(web, "transfer A-1")
+    await approve(web, run_id)
+
+    await assert_well(web, run_id)
+    assert stage.at("policy-A-1") == [drives.pid]
+    assert stage.at("model-A-1-0") == stage.at("model-A-1-1") == [speaks.pid]
+    assert stage.effects("transfer A-1") == [acts.pid]
 
 
-@pytest.fixture
-async def web(url: str) -> AsyncIterator[Signoff]:
-    """A web process: this one. It drives nothing."""
-    async with desk(url).running() as app:
-        yield app
+async def test_a_worker_takes_as_much_at_once_as_it_is_told(stage: Stage, web: Signoff, workers: Fleet) -> None:
+    for place in ("transfer-A-1", "transfer-A-2", "model-A-3-0", "model-A-4-0"):
+        stage.shut(place)
+    await workers.add_worker(concurrency=["tools=1", "llm=2"])
+    transfers = [await send(web, f"transfer A-{number}") for number in (1, 2)]
+    shown = [await card(web, run_id) for run_id in transfers]
+    assert len(shown) == 2
+    await approve(web, transfers[0])
+    await stage.reached("transfer-A-1")
+    await approve(web, transfers[1])
+
+    # Two speak while one acts. When both have, the other action has long been in its queue.
+    talks = [await send(web, f"talk A-{number}") for number in (3, 4)]
+    await stage.reached("model-A-3-0")
+    await stage.reached("model-A-4-0")
+    stage.open("model-A-3-0")
+    stage.open("model-A-4-0")
+    for run_id in talks:
+        await assert_well(web, run_id, said=TALK)
+    assert stage.at("transfer-A-2") == []
+    stage.open("transfer-A-1")
+    stage.open("transfer-A-2")
+
+    for run_id in transfers:
+        await assert_well(web, run_id)
 
 
-class WorkerProcess:
-    """`signoff worker`, started and ready."""
+async def test_the_command_serves_until_it_is_told_to_stop(
+    url: str, stage: Stage, web: Signoff, workers: Fleet
+) -> None:
+    """`python -m signoff worker`, as a person or a supervisor starts it."""
+    await workers.add_worker("runs,llm")
+    worker = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "signoff", "worker", "tests.processes.stage_app:app"),
+        *("--groups", "tools", "--concurrency", "tools=4"),
+        cwd=ROOT,
+        env={**os.environ, DATABASE: url, FOLDER: str(stage.folder)},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            assert worker.stdout is not None
+            assert await worker.stdout.readline() == b"signoff worker: tools\n"
+            run_id = await send(web, "pay A-1")
+            await approve(web, run_id)
+            await assert_well(web, run_id)
+            worker.send_signal(signal.SIGTERM)
+            said, errors = await worker.communicate()
+    finally:
+        if worker.returncode is None:
+            worker.kill()
+            await worker.wait()
 
-    def __init__(self, process: asyncio.subprocess.Process, log: Path) -> None:
-        self.process = process
-        self.log = log
-
-    @classmethod
-    @asynccontextmanager
-    async def started(cls, url: str, ledger: Path, *options: str) -> AsyncIterator["WorkerProcess"]:
-        log = ledger.with_name(f"worker-{os.urandom(4).hex()}.log")
-        with log.open("wb") as errors:
-            process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                *("-m", "signoff", "worker", "tests.processes.dbos_desk:app"),
-                *options,
-                env={**os.environ, DATABASE: url, LEDGER: str(ledger)},
-                stdout=asyncio.subprocess.PIPE,
-                stderr=errors,
-            )
-        worker = cls(process, log)
-        try:
-            await worker.says("signoff worker:")
-            yield worker
-        finally:
-            if process.returncode is None:
-                process.kill()
-                await process.wait()
-
-    async def says(self, text: str) -> None:
-        assert self.process.stdout is not None
-        line = (await asyncio.wait_for(self.process.stdout.readline(), PATIENCE_S)).decode()
-        assert text in line, f"{line!r}\n{self.log.read_text()}"
-
-    async def kill(self) -> None:
-        self.process.send_signal(signal.SIGKILL)
-        await self.process.wait()
-
-    async def stop(self) -> int:
-        """SIGTERM, and the exit code."""
-        self.process.send_signal(signal.SIGTERM)
-        return await asyncio.wait_for(self.process.wait(), PATIENCE_S)
+    assert (worker.returncode, said) == (0, b"signoff worker: stopping\n"), errors.decode()
+    assert stage.effects("pay A-1") == [worker.pid]
 
 
-async def until(attached: Attached, *kinds: str) -> NumberedFrame:
-    """Read the stream up to a frame of one of these kinds."""
-    async with asyncio.timeout(PATIENCE_S):
-        async for numbered in attached.frames:
-            if numbered.frame["kind"] in kinds:
-                return numbered
-            assert numbered.frame["kind"] != "error", numbered.frame
-    raise AssertionError(f"the stream ended without any of {kinds}")
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        (("--groups", "tool"), "there is no worker group 'tool'; there are runs, llm, tools"),
+        (("--concurrency", "tool=4"), "there is no worker group 'tool'; there are runs, llm, tools"),
+        (("--concurrency", "tools=none"), "--concurrency 'tools=none': write group=number, e.g. llm=16"),
+    ],
+)
+async def test_a_group_that_does_not_exist_is_named(workers: Fleet, options: tuple[str, str], error: str) -> None:
+    target = "tests.processes.stage_app:app"
 
-
-async def ask_for_refund(web: Signoff, message: str = "refund A-1001") -> tuple[str, str]:
-    """A turn that waits for a person; its run and the card's call."""
-    started = await web.send(ANA, SendRequest(message=message))
-    card = await until(await web.attach(ANA, started.run_id), "approval-requested")
-    return started.run_id, str(card.frame["id"])
-
-
-async def approve(web: Signoff, run_id: str, call_id: str) -> None:
-    await web.decide(ANA, DecisionRequest(call_id=call_id, verb=Verb.APPROVE))
-    await until(await web.attach(ANA, run_id, even_ended=True), "done")
-
-
-def paid(ledger: Path) -> Sequence[tuple[str, int]]:
-    """Order and process of each refund."""
-    return [(line.split()[0], int(line.split()[3])) for line in ledger.read_text().splitlines()]
-
-
-async def test_a_parked_run_goes_on_in_another_process(url: str, ledger: Path, web: Signoff) -> None:
-    async with WorkerProcess.started(url, ledger) as first:
-        run_id, call_id = await ask_for_refund(web)
-        async with WorkerProcess.started(url, ledger) as second:
-            await first.kill()
-            await approve(web, run_id, call_id)
-
-            assert paid(ledger) == [("A-1001", second.process.pid)]
-
-
-async def test_each_process_does_what_it_is_there_for(url: str, ledger: Path, web: Signoff) -> None:
-    async with (
-        WorkerProcess.started(url, ledger, "--groups", "runs"),
-        WorkerProcess.started(url, ledger, "--groups", "llm", "--concurrency", "llm=2"),
-        WorkerProcess.started(url, ledger, "--groups", "tools") as tools,
-    ):
-        await approve(web, *await ask_for_refund(web))
-
-        assert paid(ledger) == [("A-1001", tools.process.pid)]
-
-
-async def test_a_worker_that_is_asked_to_stop_leaves_its_runs_to_others(url: str, ledger: Path, web: Signoff) -> None:
-    async with WorkerProcess.started(url, ledger) as first:
-        run_id, call_id = await ask_for_refund(web)
-        assert await first.stop() == 0, first.log.read_text()
-        async with WorkerProcess.started(url, ledger) as second:
-            await approve(web, run_id, call_id)
-
-            assert paid(ledger) == [("A-1001", second.process.pid)]
-
-
-async def test_a_tool_whose_worker_dies_is_in_doubt_and_a_person_is_asked(url: str, ledger: Path, web: Signoff) -> None:
-    """Another worker notices, and does not do it again by itself."""
-    async with (
-        WorkerProcess.started(url, ledger, "--groups", "runs,llm"),
-        WorkerProcess.started(url, ledger, "--groups", "tools") as dying,
-        WorkerProcess.started(url, ledger, "--groups", "tools"),
-    ):
-        run_id, call_id = await ask_for_refund(web, "transfer 5")
-        stream = await web.attach(ANA, run_id)
-        await web.decide(ANA, DecisionRequest(call_id=call_id, verb=Verb.APPROVE))
-        pid = await executing(ledger)
-        os.kill(pid, signal.SIGKILL)
-        await until(stream, "approval-settled")
-        card = await until(stream, "approval-requested")
-
-        assert card.frame["inDoubt"]
-        assert paid(ledger) == [("transfer", pid)]
-        assert dying.process.pid == pid or dying.process.returncode is None
-
-
-async def executing(ledger: Path) -> int:
-    """Wait for the tool's first line; the process that wrote it."""
-    async with asyncio.timeout(PATIENCE_S):
-        while not paid(ledger):  # noqa: ASYNC110  # another process' file can only be polled
-            await asyncio.sleep(0.02)
-    return paid(ledger)[0][1]
-
-
-async def test_pruning_from_the_command_line_leaves_nothing_with_dbos(url: str, ledger: Path, web: Signoff) -> None:
-    async with WorkerProcess.started(url, ledger):
-        await approve(web, *await ask_for_refund(web))
-        waiting, _ = await ask_for_refund(web)
-
-        async with operator(url) as desk:
-            assert await desk.prune(before=SystemClock().now() + timedelta(days=1)) == 1
-
-    with psycopg.connect(url) as connection:
-        left = connection.execute("SELECT workflow_uuid FROM dbos.workflow_status").fetchall()
-    assert left
-    assert [name for (name,) in left if waiting not in name] == []
+    assert error in await workers.refused("worker", target, *options)

@@ -41,6 +41,15 @@ async def card(web: Signoff, run_id: str, *, in_doubt: bool = False) -> Frame:
     return (await _stream(web, run_id, is_it))[-1].frame
 
 
+async def parked(web: Signoff, run_id: str) -> Frame:
+    """As `card`, and the run has left its worker, which is a moment later."""
+    shown = await card(web, run_id)
+    async with asyncio.timeout(PATIENCE_S):
+        while (await engine_run(web, run_id)).status is not EngineStatus.SUSPENDED:  # noqa: ASYNC110
+            await asyncio.sleep(LOOK_S)
+    return shown
+
+
 async def decide(web: Signoff, shown: Frame, verb: Verb = Verb.APPROVE, **answer: Any) -> None:
     """Answer the card that was shown; approve, unless told otherwise."""
     request = DecisionRequest(call_id=str(shown["id"]), digest=str(shown["digest"]), verb=verb, **answer)
