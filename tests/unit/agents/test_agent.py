@@ -117,7 +117,7 @@ async def test_instructions_that_are_no_text_are_named() -> None:
         ({"personas": [Persona("p")], "default_persona": "q"}, "agent 'desk' has no persona 'q' to be the default"),
         ({"settings": {"temperature": float("nan")}}, "settings of agent 'desk' cannot be stored"),
     ],
-    ids=lambda value: str(value)[:50],
+    ids=lambda value: " ".join(value) if isinstance(value, dict) else str(value)[:50],
 )
 def test_what_cannot_work_names_agent_and_fix(changes: dict[str, Any], complaint: str | None) -> None:
     if complaint is None:
@@ -157,7 +157,7 @@ def _instructions(context: PromptContext) -> str:
         ({"max_steps": 3}, False),
         ({}, False),
     ],
-    ids=lambda value: str(value)[:50],
+    ids=lambda value: " ".join(value) if isinstance(value, dict) else str(value),
 )
 def test_the_fingerprint_follows_the_definition(change: dict[str, Any], changes_it: bool) -> None:
     assert (an_agent(**change).fingerprint() != an_agent().fingerprint()) is changes_it
