@@ -277,7 +277,7 @@ async def executing(
     flow: Callable[[], Awaitable[None]],
     *,
     bell: threading.Event | None = None,
-    slots: int | None = None,
+    slots: int = 8,
 ) -> AsyncIterator[DBOS]:
     """A worker that executes a workflow of this name, from a queue of this name; with a `bell` it never polls."""
     await asyncio.to_thread(
@@ -290,7 +290,7 @@ async def executing(
     dbos = DBOS(config=worker_config(url))
     DBOS.workflow(name=name)(flow)
     if bell is not None:
-        internals.hang_bells(dbos, {name: bell})
+        internals.hang_bells(dbos, {name: bell}, {name: slots})
     DBOS.listen_queues([name])
     DBOS.launch()
     try:

@@ -144,13 +144,13 @@ def rewind(client: DBOSClient, connection: Connection, *, run_id: str, queue: st
     return True
 
 
-def hang_bells(dbos: DBOS, bells: Mapping[str, threading.Event]) -> None:
-    """Have DBOS look into a queue as soon as its bell is set, or one of its executions has ended. Before the launch.
+def hang_bells(dbos: DBOS, bells: Mapping[str, threading.Event], slots: Mapping[str, int]) -> None:
+    """Have DBOS look into a queue as soon as its bell is set, or one of its `slots` is free again. Before the launch.
 
     Each of its queue threads, which is named after the queue, waits for its next poll on the event that stops it.
     """
     dbos.background_thread_stop_events = _StopEvents(bells)
-    dbos._active_workflows_set = _Slots(bells)
+    dbos._active_workflows_set = _Slots(bells, slots)
 
 
 class _StopEvents(list[threading.Event]):
@@ -179,17 +179,19 @@ class _StopEvents(list[threading.Event]):
 
 
 class _Slots(ActiveWorkflowById):
-    """Rings when an execution has ended: what waits for its slot need not wait for the next poll."""
+    """Rings when an execution has ended that had the last slot: what waits for it need not wait for the next poll."""
 
-    def __init__(self, bells: Mapping[str, threading.Event]) -> None:
+    def __init__(self, bells: Mapping[str, threading.Event], slots: Mapping[str, int]) -> None:
         super().__init__()
         self._bells = bells
+        self._slots = slots
 
     def _remove(self, key: str, bucket: QueueBucket) -> None:
+        queue = "" if bucket is None else bucket[0]
+        was_full = queue in self._bells and self.count_for_queue(queue) >= self._slots[queue]
         super()._remove(key, bucket)
-        bell = None if bucket is None else self._bells.get(bucket[0])
-        if bell is not None:
-            bell.set()
+        if was_full:
+            self._bells[queue].set()
 
 
 async def finish(dbos: DBOS, patience_s: float) -> None:

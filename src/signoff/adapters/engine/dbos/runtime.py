@@ -92,8 +92,9 @@ class Runtime:
         # The rows of signoff count crashes; DBOS's own limit would end a workflow behind their back.
         DBOS.workflow(name=RUN_WORKFLOW, max_recovery_attempts=None)(run)
         DBOS.workflow(name=TASK_WORKFLOW, max_recovery_attempts=None)(task)
-        self._bells = {self.queues.name(group, namespace): threading.Event() for group in groups}
-        hang_bells(dbos, self._bells)
+        slots = {self.queues.name(group, namespace): number for group, number in groups.items()}
+        self._bells = {queue: threading.Event() for queue in slots}
+        hang_bells(dbos, self._bells, slots)
         DBOS.listen_queues(list(self._bells))
         DBOS.launch()
 
