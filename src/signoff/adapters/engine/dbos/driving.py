@@ -1,6 +1,5 @@
 """A run as its worker sees it: claimed when DBOS activates it, executed, parked or ended."""
 
-import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from datetime import datetime
@@ -10,6 +9,7 @@ from dbos import DBOSClient
 from signoff.adapters.engine.core import runs
 from signoff.adapters.engine.core.connection import connection_of
 from signoff.adapters.engine.core.execution import Execution, Services
+from signoff.adapters.engine.core.journal import Row
 from signoff.adapters.engine.core.lifecycle import CANCELLED, dead
 from signoff.adapters.engine.core.runs import Claimed
 from signoff.adapters.engine.core.settling import Returned, Settler
@@ -70,10 +70,10 @@ class Driver:
         execution = DbosExecution(run_id=run_id, services=self._services, client=self._client)
         self.held[run_id] = execution
         try:
-            claimed = await self._services.store.transact("engine:claim", lambda tx: self._claim(tx, run_id))
-            if claimed is None:
+            found = await self._services.store.transact("engine:claim", lambda tx: self._claim(tx, run_id))
+            if found is None:
                 return PARKED
-            rows = await asyncio.to_thread(journal.load, self._client, run_id) if claimed.fence > 1 else []
+            claimed, rows = found
             if self._is_draining():
                 execution.release()
             await self._settler.settle(execution, await self._settler.execute(execution, claimed, rows))
@@ -106,7 +106,8 @@ class Driver:
     def _is_draining(self) -> bool:
         return self._draining
 
-    def _claim(self, tx: Tx, run_id: str) -> Claimed | None:
+    def _claim(self, tx: Tx, run_id: str) -> tuple[Claimed, list[Row]] | None:
+        """The run, and its journal so far. None: it is not to be driven here."""
         connection = connection_of(tx)
         lifecycle, limits = self._services.lifecycle, self._services.limits
         run = runs.standing(connection, run_id)
@@ -130,7 +131,7 @@ class Driver:
                 assert running is not None
                 lifecycle.end(tx, running, dead(crashes))
                 return None
-        return claimed
+        return claimed, journal.load(self._client, connection, run_id) if claimed.fence > 1 else []
 
 
 def control_flow_of(execution: Execution) -> str | None:

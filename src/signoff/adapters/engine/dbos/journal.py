@@ -47,13 +47,8 @@ def append_mark(client: DBOSClient, connection: Connection, run_id: str, mark: M
     )
 
 
-def load(client: DBOSClient, run_id: str) -> list[Row]:
-    """The whole journal in position order; one query, on a connection of DBOS's pool. Blocks."""
-    return [_row(step) for step in client.list_workflow_steps(run_id)]
-
-
-def load_in(client: DBOSClient, connection: Connection, run_id: str) -> list[Row]:
-    """As `load`, in a transaction of the store, with what it has journaled itself."""
+def load(client: DBOSClient, connection: Connection, run_id: str) -> list[Row]:
+    """The whole journal in position order, with what this transaction has written; one query."""
     return [_row(step) for step in read_steps(client, connection, run_id)]
 
 

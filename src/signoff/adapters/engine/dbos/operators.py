@@ -24,7 +24,7 @@ from signoff.ports.store import Tx
 
 def history(client: DBOSClient, connection: Connection, run_id: str) -> list[JournalEntry]:
     """The journal, and between its entries the steps that are on their way."""
-    entries = [shown(row) for row in journal.load_in(client, connection, run_id)]
+    entries = [shown(row) for row in journal.load(client, connection, run_id)]
     known = {entry.position for entry in entries}
     started = [row for row in tasks.of_run(connection, run_id) if row.attempt and row.position not in known]
     entries += [_on_its_way(row) for row in started]
@@ -62,7 +62,7 @@ def _revive(tx: Tx, queues: Queues, run_id: str, *, now: datetime, seen: set[str
     if woken is None:
         return []
     namespace = claims.pending_in(connection, run_id) or ""
-    failures = last_failures(journal.load_in(queues.client, connection, run_id))
+    failures = last_failures(journal.load(queues.client, connection, run_id))
     forget_steps(queues.client, connection, run_id, [row.position for row in failures])
     failed = {row.position for row in failures}
     for step in tasks.of_run(connection, run_id):
