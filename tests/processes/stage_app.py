@@ -68,9 +68,13 @@ class Stage:
         """Let them go on."""
         (self.folder / f"{place}.shut").unlink()
 
+    def let_through(self, place: str, process: int) -> None:
+        """Let one of them go on."""
+        (self.folder / f"{place}.{process}").touch()
+
     def is_shut(self, place: str) -> bool:
-        """Whether whoever is at `place` stays there."""
-        return (self.folder / f"{place}.shut").exists()
+        """Whether this process stays at `place`."""
+        return (self.folder / f"{place}.shut").exists() and not (self.folder / f"{place}.{os.getpid()}").exists()
 
     async def reach(self, place: str) -> None:
         """This process is at `place`."""

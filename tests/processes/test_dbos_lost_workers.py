@@ -19,6 +19,7 @@ from tests.processes.turns import (
     decide,
     end_well,
     engine_run,
+    heard,
     rows,
     send,
     until_row,
@@ -122,19 +123,21 @@ async def test_an_action_whose_worker_dies_is_in_doubt_and_a_person_is_asked(
 
 
 async def test_a_paused_worker_that_drove_a_run_is_shut_out_of_it(stage: Stage, web: Signoff, workers: Fleet) -> None:
+    """It comes back while another one drives the run, and is the first to go on from where both are."""
     stage.shut("policy-A-1")
     zombie = await workers.add_worker()
     run_id = await send(web, "transfer A-1")
     assert await stage.reached("policy-A-1") == [zombie.pid]
 
     zombie.pause()
-    stage.open("policy-A-1")
     other = await workers.add_worker()
-    shown = await card(web, run_id)
+    assert await stage.reached("policy-A-1", times=2) == [zombie.pid, other.pid]
+    stage.let_through("policy-A-1", zombie.pid)
     zombie.resume()
     await zombie.logged(f"run {run_id!r} is driven elsewhere")
     await zombie.stop()
-    await decide(web, shown)
+    stage.open("policy-A-1")
+    await approve(web, run_id)
 
     await assert_well(web, run_id)
     assert cards_of(await end_well(web, run_id)) == 1
@@ -222,19 +225,21 @@ async def test_a_paused_worker_that_comes_back_with_an_idempotent_action_is_too_
 async def test_a_paused_worker_that_was_speaking_is_not_heard_any_more(
     stage: Stage, web: Signoff, workers: Fleet
 ) -> None:
-    """It comes back while another one speaks, and both go on at once."""
+    """It comes back while another one speaks, and says all that it has to say."""
     stage.shut("model-A-1-0")
     await workers.add_worker("runs")
     zombie = await workers.add_worker("llm")
     run_id = await send(web, "talk A-1")
     assert await stage.reached("model-A-1-0") == [zombie.pid]
+    first = await heard(web, run_id)
 
     zombie.pause()
     other = await workers.add_worker("llm")
-    assert await stage.reached("model-A-1-0", times=2) == [zombie.pid, other.pid]
+    await heard(web, run_id, after=first)
+    assert await stage.reached("model-A-1-0") == [zombie.pid, other.pid]
+    stage.let_through("model-A-1-0", zombie.pid)
     zombie.resume()
-    stage.open("model-A-1-0")
-    await end_well(web, run_id)
     await zombie.stop()
+    stage.open("model-A-1-0")
 
     await assert_well(web, run_id, said=TALK)

@@ -13,7 +13,18 @@ from signoff.errors import RunNotActive
 from signoff.ports.engine import EngineStatus
 from tests.processes.fleet import Fleet
 from tests.processes.stage_app import DEPLOY, TALK, Stage, desk
-from tests.processes.turns import approve, assert_well, decide, end_well, ended, engine_run, parked, send, until_row
+from tests.processes.turns import (
+    approve,
+    assert_well,
+    decide,
+    end_well,
+    ended,
+    engine_run,
+    parked,
+    rows,
+    send,
+    until_row,
+)
 
 pytestmark = [pytest.mark.postgres, pytest.mark.timeout(150)]
 
@@ -61,6 +72,8 @@ async def test_a_console_executes_nothing(url: str, stage: Stage, web: Signoff, 
     assert shown["status"] == "running"
     assert shown["engine"] == {"status": "pending", "fence": 0, "crashes": 0, "waits": []}
     assert (await engine_run(web, waiting)).status is EngineStatus.PENDING
+    queued = rows(url, "SELECT status, executor_id FROM dbos.workflow_status WHERE workflow_uuid = %s", waiting)
+    assert queued == [{"status": "ENQUEUED", "executor_id": None}]
     assert (await engine_run(web, unwanted)).status is EngineStatus.CANCELLED
     await workers.add_worker()
     await assert_well(web, waiting, said=TALK)

@@ -61,6 +61,16 @@ async def approve(web: Signoff, run_id: str) -> None:
     await decide(web, await card(web, run_id))
 
 
+async def heard(web: Signoff, run_id: str, *, after: int = 0) -> int:
+    """Wait for the first words that are on the stream behind a number; their number."""
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            for numbered in await web.store.read(lambda tx: tx.frames(run_id, after=0, limit=100)):
+                if numbered.frame["kind"] == "text" and numbered.seq > after:
+                    return numbered.seq
+            await asyncio.sleep(LOOK_S)
+
+
 async def ended(web: Signoff, run_id: str) -> list[Frame]:
     """Wait for the end of the run; its whole stream, as a reader sees it that comes now."""
     return [numbered.frame for numbered in await _stream(web, run_id, lambda frame: frame["kind"] in _ENDS)]
