@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
 
 import pytest
@@ -56,6 +57,26 @@ def failing(error: Exception, times: int = 1_000_000) -> Callable[[JsonObject, T
 
 class StepsContract:
     """Subclass, give a `world` fixture, change nothing else."""
+
+    @pytest.mark.parametrize("error", [None, ModelError("no")])
+    async def test_what_an_action_came_to_is_durable_before_the_body_goes_on(
+        self, world: EngineWorld, error: ModelError | None
+    ) -> None:
+        """Until then a worker that dies leaves in doubt what has long happened."""
+        states: list[str] = []
+
+        async def body(ctx: Context, _input: JsonObject) -> Json:
+            with suppress(StepFailed):
+                await ctx.dispatch("refund", TOOL, retry=ONCE)
+            states.extend(entry.state for entry in await world.history())
+            return None
+
+        tool = Tool() if error is None else Tool(result=failing(error))
+        worker = await world.worker(bodies={"flow": body}, handlers={"tools": tool})
+        await worker.start()
+        await world.output()
+
+        assert states == ["done" if error is None else "failed"]
 
     @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
     @pytest.mark.parametrize("label", ["a", "b", "c", "engine:end"])

@@ -10,8 +10,9 @@ import pytest
 
 from signoff.domain.jsonvalue import Json, JsonObject
 from signoff.errors import InDoubt, StoreBusy
-from signoff.ports.engine import Context, EngineLimits, EngineStatus, TaskInfo
+from signoff.ports.engine import Body, Context, EngineLimits, EngineStatus, Retry, TaskInfo
 from signoff.ports.store import Tx
+from signoff.testing.clock import START
 from tests.conformance.engine.contract_cancel import Agency, trip
 from tests.conformance.engine.contract_children import leaf
 from tests.conformance.engine.contract_steps import dispatching, three_records
@@ -38,13 +39,24 @@ async def world(tmp_path: Path) -> AsyncIterator[EmbeddedWorld]:
 
 
 async def let_go(world: EmbeddedWorld) -> bool:
-    """Whether the run was claimed, and went back to pending."""
+    """Whether the run was claimed, and went back to pending; it must not have gone on."""
     run = await world.run()
+    assert run.status in (EngineStatus.PENDING, EngineStatus.RUNNING)
     return run.status is EngineStatus.PENDING and run.fence > 0
 
 
 async def ask_then_write(ctx: Context, _input: JsonObject) -> Json:
     answer = await ctx.dispatch("llm", TOOL, retry=READ)
+    await ctx.record("step", writing(f"answer {answer}"), compute=nothing)
+    return answer
+
+
+async def ask_then_return(ctx: Context, _input: JsonObject) -> Json:
+    return await ctx.dispatch("llm", TOOL, retry=READ)
+
+
+async def ask_the_time_then_write(ctx: Context, _input: JsonObject) -> Json:
+    answer = 1 if await ctx.now() == START else 2
     await ctx.record("step", writing(f"answer {answer}"), compute=nothing)
     return answer
 
@@ -79,14 +91,27 @@ def refuse(worker: Worker, label: str, times: int = 1) -> None:
     worker.store.transact = busy  # type: ignore[assignment, method-assign]
 
 
-@pytest.mark.parametrize("label", ["dispatch llm", "dispatch llm done"])
-async def test_nothing_is_built_upon_a_result_that_got_lost(world: EmbeddedWorld, label: str) -> None:
+@pytest.mark.parametrize(
+    ("body", "label"),
+    [
+        (ask_then_write, "dispatch llm"),
+        (ask_then_write, "dispatch llm done"),
+        (ask_then_return, "dispatch llm done"),
+        (ask_the_time_then_write, "now "),
+    ],
+)
+async def test_nothing_is_built_upon_a_result_that_got_lost(world: EmbeddedWorld, body: Body, label: str) -> None:
     """The body has seen the first answer, the database has not: what the body does with it is refused.
 
     The run begins anew from what is journaled, asks again, and goes on with the answer that is journaled.
     """
-    tool = Tool(result=lambda _task, _info: len(tool.calls))
-    worker = await world.worker(bodies={"flow": ask_then_write}, handlers={"tools": tool})
+    asked = Counter[str]()
+
+    def answer(_task: JsonObject, info: TaskInfo) -> int:
+        asked[info.name] += 1
+        return asked[info.name]
+
+    worker = await world.worker(bodies={"flow": body}, handlers={"tools": Tool(result=answer)})
     lose(worker, label)
     await worker.start()
     await world.settled(lambda: let_go(world))
@@ -94,8 +119,57 @@ async def test_nothing_is_built_upon_a_result_that_got_lost(world: EmbeddedWorld
     await world.pass_time(timedelta(seconds=2))
 
     assert await world.output() == 2
-    assert await world.notes() == ["answer 2"]
+    assert "answer 1" not in await world.notes()
     assert (await world.run()).crashes == 0
+
+
+@pytest.mark.parametrize("retry", [READ, ONCE], ids=["read", "action"])
+async def test_a_later_result_does_not_stand_for_one_that_got_lost(world: EmbeddedWorld, retry: Retry) -> None:
+    """Of two steps side by side. What an action came to is kept for itself: the loss does not put it in doubt."""
+    asked, answered = Counter[str](), asyncio.Event()
+
+    async def handler(task: JsonObject, info: TaskInfo) -> Json:
+        if info.name == "other":
+            await answered.wait()
+        asked[info.name] += 1
+        return asked[info.name]
+
+    async def ask(ctx: Context) -> Json:
+        answer = await ctx.dispatch("llm", TOOL, retry=READ)
+        answered.set()
+        return answer
+
+    async def body(ctx: Context, _input: JsonObject) -> Json:
+        answer, _ = await ctx.parallel([ask, lambda branch: branch.dispatch("other", TOOL, retry=retry)])
+        return await ctx.record("step", writing(f"answer {answer}", answer), compute=nothing)
+
+    worker = await world.worker(bodies={"flow": body}, handlers={"tools": handler})
+    lose(worker, "dispatch llm done")
+    await worker.start()
+    await world.settled(lambda: let_go(world))
+    await world.pass_time(timedelta(seconds=2))
+
+    assert await world.output() == 2
+    assert await world.notes() == ["answer 2"]
+    assert asked["other"] == (1 if retry is ONCE else 2)
+
+
+async def test_a_run_does_not_park_beside_a_result_that_got_lost(world: EmbeddedWorld) -> None:
+    """It asks again at once, and parks with the answer in its journal."""
+
+    async def body(ctx: Context, _input: JsonObject) -> Json:
+        return await ctx.parallel(
+            [lambda branch: branch.wait_for_signal("go"), lambda branch: branch.dispatch("llm", TOOL, retry=READ)]
+        )
+
+    worker = await world.worker(bodies={"flow": body}, handlers={"tools": Tool()})
+    lose(worker, "dispatch llm done")
+    await worker.start()
+    await world.settled(lambda: let_go(world))
+    await world.pass_time(timedelta(seconds=2))
+    await world.parked()
+
+    assert [entry.state for entry in await world.history() if entry.name == "llm"] == ["done"]
 
 
 @pytest.mark.parametrize("label", ["a", "engine:claim", "engine:end"])

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NoReturn, Protocol, TypeVar, assert_never
 
 from signoff.adapters.engine.core import journal
@@ -227,8 +227,11 @@ class Execution:
             self.tip = mark.position
 
     async def change(self, mark: Mark, *, late: bool = False) -> None:
-        """Change a dispatch's position, durably."""
-        hold = self.hold
+        """Change a dispatch's position, durably.
+
+        It rests on nothing but its start, so a result that got lost beside it does not put it in doubt.
+        """
+        hold = replace(self.hold, tip=0)
 
         def work(tx: Tx) -> None:
             if not journal.change(connection_of(tx), hold, mark, late=late):

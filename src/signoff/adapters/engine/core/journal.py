@@ -106,7 +106,7 @@ class Hold:
             raise refusal(connection, self)
 
     def is_good(self, connection: Connection) -> bool:
-        """Lock the run. False: the hold is not good any more."""
+        """Lock the run. False: it is not ours any more."""
         return _CHECK.one(connection, **self.parameters()) is not None
 
     def check(self, connection: Connection) -> None:
@@ -186,7 +186,7 @@ def _update(*statuses: EngineStatus) -> Statement:
 _UPDATE = _update(EngineStatus.RUNNING)
 _UPDATE_LATE = _update(EngineStatus.RUNNING, EngineStatus.CANCELLING)
 
-_CHECK = Statement(select(literal(1)).where(_held(EngineStatus.RUNNING), kept()))
+_CHECK = Statement(select(literal(1)).where(_held(EngineStatus.RUNNING)))
 
 _STANDING = Statement(
     select(engine_runs.c.fence, engine_runs.c.status).where(engine_runs.c.id == bindparam("hold_run", type_=SafeText))
