@@ -39,6 +39,7 @@ class Nursery:
             env={**os.environ, "PYTHONUNBUFFERED": "1"},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            process_group=0,
         ) as process:
             watchdog = threading.Timer(START_S, process.kill)
             watchdog.start()
@@ -49,7 +50,7 @@ class Nursery:
                 yield cls(process, module)
             finally:
                 watchdog.cancel()
-                process.kill()
+                os.killpg(process.pid, signal.SIGKILL)
 
     def bear(self, order: Mapping[str, object]) -> None:
         """Start a process."""

@@ -30,6 +30,10 @@ AT_ONCE = 10
 PATIENCE_S = 1800.0 if IS_FULL else 300.0
 
 
+# By a signal: what was started is stopped, and the logs are printed.
+pytestmark = pytest.mark.timeout(PATIENCE_S + 60, method="signal")
+
+
 @pytest.fixture
 def postgres() -> Iterator[Server]:
     """A PostgreSQL of the test's own."""

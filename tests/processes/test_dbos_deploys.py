@@ -10,7 +10,7 @@ from tests.processes.fleet import Fleet
 from tests.processes.stage_app import DEPLOY, NEXT, Stage, desk
 from tests.processes.turns import approve, assert_well, ended, engine_run, journal, left, parked, rows, send, until_row
 
-pytestmark = [pytest.mark.postgres, pytest.mark.timeout(150)]
+pytestmark = [pytest.mark.postgres, pytest.mark.timeout(150, method="signal")]
 
 
 async def parked_under(deploy: str, web: Signoff, workers: Fleet, message: str) -> str:

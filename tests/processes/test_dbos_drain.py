@@ -16,7 +16,7 @@ from tests.processes.turns import (
     send,
 )
 
-pytestmark = [pytest.mark.postgres, pytest.mark.timeout(150)]
+pytestmark = [pytest.mark.postgres, pytest.mark.timeout(150, method="signal")]
 
 
 async def test_a_tool_that_is_executed_is_waited_for(stage: Stage, web: Signoff, workers: Fleet) -> None:

@@ -25,7 +25,7 @@ from tests.processes.turns import (
     until_row,
 )
 
-pytestmark = [pytest.mark.postgres, pytest.mark.timeout(150)]
+pytestmark = [pytest.mark.postgres, pytest.mark.timeout(150, method="signal")]
 
 
 # --- killed ---------------------------------------------------------------------------------------------------

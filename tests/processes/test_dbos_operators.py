@@ -26,7 +26,7 @@ from tests.processes.turns import (
     until_row,
 )
 
-pytestmark = [pytest.mark.postgres, pytest.mark.timeout(150)]
+pytestmark = [pytest.mark.postgres, pytest.mark.timeout(150, method="signal")]
 
 
 async def runs(workers: Fleet, url: str, verb: str, *arguments: str) -> Any:

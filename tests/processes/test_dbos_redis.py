@@ -19,7 +19,7 @@ from tests.processes.stage_app import DATABASE, FOLDER, LOOK_S, PATIENCE_S, REDI
 from tests.processes.turns import ANA, assert_well, decide, send
 from tests.services import Server, own_redis
 
-pytestmark = [pytest.mark.postgres, pytest.mark.redis, pytest.mark.timeout(150)]
+pytestmark = [pytest.mark.postgres, pytest.mark.redis, pytest.mark.timeout(150, method="signal")]
 
 TURNS = 4
 

@@ -12,7 +12,7 @@ from tests.processes.fleet import ROOT, Fleet
 from tests.processes.stage_app import DATABASE, FOLDER, PATIENCE_S, TALK, Stage
 from tests.processes.turns import approve, assert_well, card, parked, send
 
-pytestmark = [pytest.mark.postgres, pytest.mark.timeout(150)]
+pytestmark = [pytest.mark.postgres, pytest.mark.timeout(150, method="signal")]
 
 
 async def test_a_parked_run_goes_on_in_another_process(stage: Stage, web: Signoff, workers: Fleet) -> None:
