@@ -25,11 +25,14 @@ from signoff import (
 from signoff.approvals.requirement import DefaultPolicy
 from signoff.domain.audit import AuditKind
 from signoff.domain.call import Call, CallStatus
+from signoff.domain.frame import instant
 from signoff.domain.jsonvalue import JsonObject
 from signoff.domain.thread import Role, Thread
-from signoff.errors import CardChanged
+from signoff.errors import AlreadyDecided, CardChanged
+from signoff.http.present import approval_view
 from signoff.ports.model import CallResult
 from signoff.ports.policy import ToolView
+from signoff.service.decide import decide
 from signoff.service.send import Started
 from signoff.testing.outside import Bank, Gate, MailServer
 from signoff.testing.scripted import ask_for, turn
@@ -113,6 +116,45 @@ async def test_c18_a_repeated_click_on_the_first_card_does_not_run_it_again(
     assert bank.requests == 1
     await world.reject(card)
     await world.completed(run)
+
+
+@pytest.mark.parametrize(
+    ("verb", "shown_as"), [(Verb.APPROVE, "ana"), (Verb.SETTLE, "ana"), (Verb.REJECT, "bo")], ids=str
+)
+async def test_c18_who_resolves_the_doubt_stands_beside_who_approved(
+    durable_world: NewWorld, bank: Bank, verb: Verb, shown_as: str
+) -> None:
+    """Ana said yes, Bo what became of it. Only a card that ends with Bo's no shows his name as the decider's."""
+    crash = Crash()
+    world = await durable_world(crashing_refund_tool(bank, crash), script=ONE_REFUND)
+    run = await lose_process_after_paying(world, crash)
+    card = await world.card(run)
+    request = DecisionRequest(call_id=card.id, verb=verb, via="slack", digest=card.shown_digest, reason="I looked")
+    bo = Actor(id="bo")
+
+    await decide(world.app.deps, bo, request, by_port=True)
+    with pytest.raises(AlreadyDecided) as second:
+        await decide(world.app.deps, ANA, request, by_port=True)
+    await world.completed(run)
+
+    call = await world.call(card)
+    shown = approval_view(call)
+    assert (call.decided_by, call.decided_via, call.resolved_by) == ("ana", "web", "bo")
+    assert second.value.decided_by == "bo"
+    assert shown is not None
+    assert shown["decidedBy"] == shown_as
+    assert shown["inDoubt"] == {
+        "startedAt": shown["inDoubt"]["startedAt"],
+        "attempt": 1,
+        "round": 1,
+        "resolution": {Verb.APPROVE: "approved", Verb.SETTLE: "settled", Verb.REJECT: "rejected"}[verb],
+        "resolvedBy": "bo",
+        "resolvedVia": "slack",
+        "resolvedAt": instant(world.clock.now()),
+        "reason": "I looked",
+    }
+    settled = [each.frame for each in await world.frames(run) if each.frame["kind"] == "approval-settled"]
+    assert [frame["decidedBy"] for frame in settled] == ["ana", *([] if verb is Verb.SETTLE else [shown_as])]
 
 
 @pytest.mark.parametrize("again", [True, False])

@@ -207,11 +207,10 @@ def _print_view(view: RunView) -> None:
         if value is not None:
             facts.add_row(name, value)
     show_table(facts)
-    calls = table("call", "tool", "kind", "status", "decided by", "via")
+    calls = table("call", "tool", "kind", "status", "decided by", "via", "resolved by")
     for call in view.calls:
-        calls.add_row(
-            call.id, call.name, call.kind.value, call.status.value, call.decided_by or "", call.decided_via or ""
-        )
+        decided = (call.decided_by or "", call.decided_via or "", call.resolved_by or "")
+        calls.add_row(call.id, call.name, call.kind.value, call.status.value, *decided)
     if view.calls:
         show_table(calls)
     if view.children:
@@ -255,6 +254,7 @@ def _call_json(call: Call) -> JsonObject:
         "arguments": call.final_arguments,
         "decidedBy": call.decided_by,
         "decidedVia": call.decided_via,
+        "inDoubt": call.in_doubt,
     }
 
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
+from signoff.domain.approval import Verdict
 from signoff.domain.jsonvalue import Json, JsonObject, digest
 
 
@@ -58,10 +59,11 @@ class Call:
 
     The card: `approver`, `quorum`, `may_requester`, `request_reason`, `confirmation` (``title, verb, detail?``),
     `target`, `digest` (of tool, schema version and arguments), `expires_at`; for a question set `request` (WIRE
-    6.4). `in_doubt` is ``{startedAt, attempt}``. `widened` are roles that the ladder let in.
+    6.4). `in_doubt` is ``{startedAt, attempt, round}``, and once a person has resolved it also ``{resolution,
+    resolvedBy, resolvedVia, resolvedAt, reason?}``. `widened` are roles that the ladder let in.
 
     The outcome: `output` is the JSON the model and the thread see, `error` a short text when the call did not
-    succeed. `decided_by` is the decider, not the requester.
+    succeed. `decided_by` is the decider, not the requester; whoever resolves a doubt later does not replace them.
     """
 
     id: str
@@ -120,6 +122,22 @@ class Call:
         if self.in_doubt is None or self.digest is None:
             return self.digest
         return digest({"card": self.digest, "round": self.in_doubt.get("round", 1)})
+
+    @property
+    def resolved_by(self) -> str | None:
+        """Who has resolved the doubt, if there was one."""
+        return self._of_doubt("resolvedBy")
+
+    @property
+    def settled_by(self) -> tuple[str | None, str | None]:
+        """By whom the card was settled as it is, and via what: a yes stays who said it, giving up is another's no."""
+        if self._of_doubt("resolution") == Verdict.REJECTED:
+            return self.resolved_by, self._of_doubt("resolvedVia")
+        return self.decided_by, self.decided_via
+
+    def _of_doubt(self, key: str) -> str | None:
+        value = None if self.in_doubt is None else self.in_doubt.get(key)
+        return value if isinstance(value, str) else None
 
     @property
     def final_arguments(self) -> Json:

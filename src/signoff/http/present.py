@@ -227,10 +227,11 @@ def approval_view(call: Call, *, votes: int = 0) -> ApprovalView | None:
         view["expiresAt"] = instant(call.expires_at)
     if call.remember:
         view["remember"] = True
-    if call.decided_by is not None:
-        view["decidedBy"] = call.decided_by
-    if call.decided_via is not None:
-        view["decidedVia"] = call.decided_via
+    decided_by, decided_via = call.settled_by
+    if decided_by is not None:
+        view["decidedBy"] = decided_by
+    if decided_via is not None:
+        view["decidedVia"] = decided_via
     if reason is not None:
         view["reason"] = reason
     if call.confirmation is not None:

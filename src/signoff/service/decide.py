@@ -30,7 +30,7 @@ from signoff.ports.engine import SignalOutcome
 from signoff.ports.store import CallChanges, Tx
 from signoff.service.deps import Deps
 from signoff.service.edit import Edited, check_edit
-from signoff.service.standing import closed, may_decide
+from signoff.service.standing import already_decided, closed, may_decide
 from signoff.turn.card import approval_requested, doubt_round, signal_name
 
 VIA_LENGTH_MAX = 64
@@ -224,13 +224,17 @@ def _settle(
         "at": instant(now),
         "reason": request.reason,
     }
-    changes: CallChanges = {
-        "decided_by": actor.id,
-        "decided_via": request.via,
-        "decided_at": now,
-        "decision_reason": request.reason,
-        "remember": request.remember,
-    }
+    changes: CallChanges
+    if call.status is CallStatus.IN_DOUBT:  # whoever approved it stays its decider
+        changes = {"in_doubt": _resolved(call, decision)}
+    else:
+        changes = {
+            "decided_by": actor.id,
+            "decided_via": request.via,
+            "decided_at": now,
+            "decision_reason": request.reason,
+            "remember": request.remember,
+        }
     match decision.verdict:
         case Verdict.ANSWERED | Verdict.SKIPPED:
             outcome = _answers(call, actor, request, decision.verdict)
@@ -252,7 +256,7 @@ def _settle(
             assert_never(decision.verdict)
     if not tx.decide_call(call.id, expect=frozenset({call.status}), now=now, **changes):
         standing = tx.call(call.id) or call
-        return AlreadyDecided(call.id, status=standing.status.value, decided_by=standing.decided_by)
+        return already_decided(standing)
     _audit_decision(tx, call, actor, request, decision, edited, now)
     if decision.verdict is Verdict.APPROVED and request.remember and call.kind is ToolKind.ACTION:
         tx.remember(
@@ -282,6 +286,20 @@ def _decision(call: Call, actor: Actor, request: DecisionRequest, now: datetime)
         answers=request.answers,
         output=request.output,
     )
+
+
+def _resolved(call: Call, decision: Decision) -> JsonObject:
+    """The facts of a doubt with what a person has made of it."""
+    return {
+        **(call.in_doubt or {}),
+        **without_none(
+            resolution=decision.verdict.value,
+            resolvedBy=decision.by,
+            resolvedVia=decision.via,
+            resolvedAt=instant(decision.at),
+            reason=decision.reason,
+        ),
+    }
 
 
 def _verdict(call: Call, verb: Verb) -> Verdict:

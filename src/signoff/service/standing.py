@@ -29,7 +29,12 @@ def closed(tx: Tx, call: Call, now: datetime) -> SignoffError | None:
     if run is None or run.status.is_terminal:
         return RunNotActive(call.run_id)
     if not call.is_open:
-        return AlreadyDecided(call.id, status=call.status.value, decided_by=call.decided_by)
+        return already_decided(call)
     if call.expires_at is not None and now >= call.expires_at:
         return Expired(call.id, call.expires_at)
     return None
+
+
+def already_decided(call: Call) -> AlreadyDecided:
+    """Names whose answer stands: of an action in doubt, the one that resolved it."""
+    return AlreadyDecided(call.id, status=call.status.value, decided_by=call.resolved_by or call.decided_by)

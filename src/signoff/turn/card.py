@@ -59,13 +59,15 @@ def approval_requested(call: Call, *, votes: int = 0) -> Frame:
 
 def approval_settled(call: Call, *, status: str, remember: bool = False) -> Frame:
     """How the card was closed; `editedInput` is what runs where a person changed what was asked."""
+    decided_by, decided_via = call.settled_by
     return without_none(
         kind="approval-settled",
         id=call.id,
         status=status,
         approver=call.approver,
-        decidedBy=call.decided_by,
-        decidedVia=call.decided_via,
+        decidedBy=decided_by,
+        decidedVia=decided_via,
+        inDoubt=call.in_doubt,
         remember=True if remember else None,
         reason=call.decision_reason,
         editedInput=call.edited_arguments if status == "approved" else None,

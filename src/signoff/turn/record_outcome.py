@@ -41,7 +41,7 @@ def _tell(tx: Tx, call: Call, outcome: Outcome, status: CallStatus, *, deps: Set
                 kind=kind,
                 run_id=call.run_id,
                 call_id=call.id,
-                actor_id=call.decided_by if kind is AuditKind.EXECUTED else None,
+                actor_id=(call.resolved_by or call.decided_by) if kind is AuditKind.EXECUTED else None,
                 data={"tool": call.name, "arguments": call.final_arguments, "status": status.value},
             )
     asked = call.approver is not None or call.request is not None

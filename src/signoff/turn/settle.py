@@ -63,11 +63,11 @@ def reopen(tx: Tx, run: Run) -> bool:
 
 
 def _status_before(call: Call) -> CallStatus:
+    if call.in_doubt is not None and call.resolved_by is None:
+        return CallStatus.IN_DOUBT
     asks = call.approver is not None or call.request is not None
     if not asks:
         return CallStatus.APPROVED if call.kind is ToolKind.ACTION else CallStatus.RUNNING
-    if call.in_doubt is not None and call.decided_at is None:
-        return CallStatus.IN_DOUBT
     return CallStatus.PENDING if call.decided_by is None else CallStatus.APPROVED
 
 

@@ -98,7 +98,9 @@ export function drawInbox(list, cards, actions) {
 function decided(decision) {
   if (decision?.decidedVia === "remembered") return h("span", { class: "meta" }, " approved as remembered");
   if (!decision?.decidedBy) return undefined;
-  return h("span", { class: "meta" }, decision.status === "approved" ? ` approved by ${decision.decidedBy}` : ` by ${decision.decidedBy}`);
+  const by = decision.status === "approved" ? ` approved by ${decision.decidedBy}` : ` by ${decision.decidedBy}`;
+  const resolvedBy = decision.status === "approved" && decision.inDoubt?.resolvedBy;
+  return h("span", { class: "meta" }, resolvedBy ? `${by}, resolved by ${resolvedBy}` : by);
 }
 
 export function drawThreads(nav, threads, current, open) {
