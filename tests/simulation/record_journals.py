@@ -15,12 +15,12 @@ from signoff.ports.store import Tx
 from signoff.service.operate import exported
 from signoff.testing.stepped import stepped
 from tests.simulation.older_shape import before_patches
-from tests.simulation.play import Stage, empty_database
+from tests.simulation.play import SteppedStage, empty_database
 from tests.simulation.scenario import Scenario
 from tests.simulation.scenarios import SCENARIOS
 
 
-class Recording(Stage):
+class Recording(SteppedStage):
     """A play that keeps the journals of its runs when people first see a card, and at its end."""
 
     def __init__(self, scenario: Scenario, url: str, *, older: bool) -> None:

@@ -8,7 +8,10 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TypeAlias
+
+import pytest
 
 from signoff.domain.audit import AuditEntry, AuditKind, audit_hash
 from signoff.domain.call import Call
@@ -16,6 +19,7 @@ from signoff.domain.frame import Frame
 from signoff.domain.jsonvalue import Json, JsonObject, decode, encode
 from signoff.domain.run import Run, UsageEntry
 from signoff.domain.thread import Message, Thread
+from signoff.errors import StreamReset
 from signoff.ports.engine import BRANCH_POSITIONS, Engine, EngineRun, JournalEntry
 from signoff.ports.model import AssistantMessage, CallResult, Prompt, UserMessage
 from signoff.ports.store import Tx
@@ -109,14 +113,21 @@ def _read(tx: Tx, engine: Engine) -> Rows:
         threads={id_: thread for id_, thread in threads.items() if thread is not None},
         messages={id_: tx.messages_of(id_) for id_ in threads},
         calls={call.id: call for run in runs for call in tx.calls_of_run(run.id)},
-        frames={
-            run.id: [numbered.frame for numbered in tx.frames(run.id, after=0, limit=100_000)]
-            for run in runs
-            if run.stream_id == run.id
-        },
+        frames={run.id: _frames(tx, run.id) for run in runs if run.stream_id == run.id},
         audit=tx.audit(tenant=""),
         usage={run.id: tx.usage_of_run(run.id) for run in runs},
     )
+
+
+def _frames(tx: Tx, stream_id: str) -> list[Frame]:
+    """The stream's frames. Their numbers have no gap, but where frames were withdrawn."""
+    found = tx.frames(stream_id, after=0, limit=100_000)
+    for before, frame in pairwise([0, *(each.seq for each in found)]):
+        assert before < frame
+        if frame != before + 1:
+            with pytest.raises(StreamReset):
+                tx.frames(stream_id, after=before + 1, limit=1)
+    return [each.frame for each in found]
 
 
 def assert_same(died: Seen, alive: Seen, *, interleaves: bool) -> None:

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 import pytest
 
-from signoff.domain.call import ToolKind
 from signoff.testing.places import Place
 from tests.simulation.play import Played, play, undisturbed
 from tests.simulation.scenario import Scenario
 from tests.simulation.scenarios import SCENARIOS, SLOWLY
 from tests.simulation.seen import assert_same, attempts
+from tests.simulation.stage import is_doubtful
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,13 +64,6 @@ def in_doubt_at(kill: KillPoint) -> frozenset[str]:
                 case _:
                     pass
     return frozenset(call_id for call_id in begun if is_doubtful(kill.alive, call_id))
-
-
-def is_doubtful(played: Played, call_id: str) -> bool:
-    """Whether only a person can tell: neither may it run again by itself, nor does it find out by itself."""
-    call = played.seen.rows.calls[call_id]
-    tool = played.tools[call.name]
-    return tool.kind is ToolKind.ACTION and not tool.idempotent and tool.probe is None
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=str)

@@ -8,7 +8,7 @@ from tests.simulation.play import play, undisturbed
 from tests.simulation.scenario import Scenario
 from tests.simulation.scenarios import SCENARIOS
 from tests.simulation.seen import assert_same
-from tests.simulation.test_kill_points import is_doubtful
+from tests.simulation.stage import is_doubtful
 
 DEATHS = 4
 SEEDS = range(6)

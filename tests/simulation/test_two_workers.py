@@ -13,10 +13,11 @@ from signoff.testing.places import Places
 from signoff.testing.stepped import Runner, SteppedStore, idle, stepped
 from signoff.testing.stores import StoreFactory, sql_stores
 from signoff.testing.world import World
-from tests.simulation.play import empty_database, open_cards, undisturbed
+from tests.simulation.play import empty_database, undisturbed
 from tests.simulation.scenario import Scenario
 from tests.simulation.scenarios import APPROVED, GRANDCHILD, PARALLEL_CHILDREN, three
 from tests.simulation.seen import Seen, assert_same, look
+from tests.simulation.stage import open_cards
 from tests.simulation.town import Town
 
 #: A second process looks for pending runs this often.
