@@ -7,11 +7,13 @@ import pytest
 
 from signoff import Signoff
 from signoff.adapters.engine.dbos import LIMITS
+from signoff.errors import StreamReset
 from signoff.ports.engine import EngineStatus
 from signoff.service.decide import Verb
 from tests.processes.fleet import Fleet
 from tests.processes.stage_app import PATIENT, TALK, Stage
 from tests.processes.turns import (
+    ANA,
     approve,
     assert_well,
     card,
@@ -237,6 +239,8 @@ async def test_a_paused_worker_that_was_speaking_is_not_heard_any_more(
     other = await workers.add_worker("llm")
     await heard(web, run_id, after=first)
     assert await stage.reached("model-A-1-0") == [zombie.pid, other.pid]
+    with pytest.raises(StreamReset):  # who has seen the lost words is told to reload
+        await web.attach(ANA, run_id, after=first)
     stage.let_through("model-A-1-0", zombie.pid)
     zombie.resume()
     await zombie.stop()

@@ -7,9 +7,10 @@ import sys
 
 import pytest
 
-from signoff import Signoff
+from signoff import Event, EventName, Signoff
+from signoff.adapters.sinks.database import DatabaseSink
 from tests.processes.fleet import ROOT, Fleet
-from tests.processes.stage_app import DATABASE, FOLDER, PATIENCE_S, TALK, Stage
+from tests.processes.stage_app import DATABASE, FOLDER, PATIENCE_S, TALK, Stage, StageModel, agent
 from tests.processes.turns import approve, assert_well, card, parked, send
 
 pytestmark = [pytest.mark.postgres, pytest.mark.timeout(150, method="signal")]
@@ -110,3 +111,25 @@ async def test_a_group_that_does_not_exist_is_named(workers: Fleet, options: tup
     target = "tests.processes.stage_app:app"
 
     assert error in await workers.refused("worker", target, *options)
+
+
+@pytest.mark.parametrize("is_shared", [False, True])
+async def test_a_sink_that_serves_one_process_of_many_is_told_of_at_the_start(
+    url: str, stage: Stage, caplog: pytest.LogCaptureFixture, is_shared: bool
+) -> None:
+    told: list[Event] = []
+    web = Signoff(
+        agents=[agent(stage, "Help.")],
+        model=StageModel(stage),
+        database=url,
+        engine="dbos",
+        serve=False,
+        durable="strict",
+        sink=DatabaseSink(shared=is_shared),
+        subscribers=[told.append],
+    )
+    async with web.running():
+        warned = EventName.SINK_IN_PROCESS in [event.name for event in told]
+
+    assert warned is not is_shared
+    assert ("SERVES ONLY ONE" in caplog.text) is not is_shared
