@@ -39,7 +39,7 @@ from signoff.testing.clock import START, FakeClock, FakeIds
 T = TypeVar("T")
 
 #: Real time after which a test that waits for an event gives up. Nothing waits this long when it is right.
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 ONCE = Retry(attempts=1, repeatable=False)
 READ = Retry(attempts=1, repeatable=True)

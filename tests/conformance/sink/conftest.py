@@ -1,5 +1,6 @@
 """The sinks under test, each with two replicas of an application on one database."""
 
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -31,7 +32,7 @@ def postgres_sink_url() -> Iterator[str]:
 @pytest.fixture
 def redis_prefix(request: pytest.FixtureRequest) -> Iterator[str]:
     """A part of the shared Redis that is empty before and after."""
-    prefix = f"signoff-test:{request.node.name}:"
+    prefix = f"signoff-test:{os.getpid()}:{request.node.name}:"
     with Redis.from_url(redis_url()) as redis:
         yield prefix
         for key in redis.scan_iter(match=prefix.replace("[", "\\[") + "*"):
