@@ -15,6 +15,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Dialect
 from sqlalchemy.engine.interfaces import DBAPICursor
 from sqlalchemy.exc import DBAPIError
+from sqlalchemy.sql import visitors
 from sqlalchemy.sql.elements import BindParameter, ColumnElement
 from sqlalchemy.types import TypeEngine
 
@@ -54,8 +55,13 @@ class Statement:
     """One statement with named parameters. `run`, `one` and `all` take their values by name."""
 
     def __init__(self, build: Clause | Callable[[Callable[[Table], Upsert]], Clause]) -> None:
-        """`build` is the statement, or a function that makes it from the dialect's own `insert` (for upserts)."""
-        self._build = build
+        """`build` is the statement, or a function that makes it from the dialect's own `insert` (for upserts).
+
+        Raises:
+            ValueError: it has an IN list, whose length SQLAlchemy learns only when it executes. A function is asked
+                at its first use.
+        """
+        self._build = build if callable(build) else _without_lists(build)
         self._compiled: dict[str, _Compiled] = {}
 
     def run(self, connection: Connection, **values: object) -> int:
@@ -76,9 +82,20 @@ class Statement:
     def _on(self, dialect: Dialect) -> "_Compiled":
         compiled = self._compiled.get(dialect.name)
         if compiled is None:
-            clause = self._build(_INSERT[dialect.name]) if callable(self._build) else self._build
+            build = self._build
+            clause = _without_lists(build(_INSERT[dialect.name])) if callable(build) else build
             compiled = self._compiled[dialect.name] = _compile(clause, dialect)
         return compiled
+
+
+def _without_lists(clause: Clause) -> Clause:
+    for element in visitors.iterate(clause):
+        if isinstance(element, BindParameter) and element.expanding:
+            raise ValueError(
+                "a compiled statement cannot take an IN list: compare with one parameter each (`or_`, or a list of "
+                f"`bindparam`), or select what is looked for; in: {clause}"
+            )
+    return clause
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
