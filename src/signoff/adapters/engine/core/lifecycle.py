@@ -3,11 +3,12 @@
 import logging
 from collections.abc import Callable, Container, Iterable
 
-from signoff.adapters.engine.core import runs, signals
+from signoff.adapters.engine.core import runs, signals, wakeups
 from signoff.adapters.engine.core.codec import failure_of, message_of
 from signoff.adapters.engine.core.connection import connection_of
 from signoff.adapters.engine.core.journal import Hold
-from signoff.adapters.engine.core.runs import Ending, Standing, Woken
+from signoff.adapters.engine.core.runs import Ending, Standing
+from signoff.adapters.engine.core.wakeups import Woken
 from signoff.domain.jsonvalue import Json, JsonObject, encode, normalise, normalised_text
 from signoff.errors import InvalidInput, UnknownWorkflow
 from signoff.ports.clock import Clock
@@ -177,7 +178,7 @@ class Lifecycle:
 
     def wake(self, tx: Tx, run_id: str, signal: str) -> None:
         """Let a parked run go on, if it waits for `signal`."""
-        woken = runs.wake(connection_of(tx), run_id, signal, now=self._clock.now())
+        woken = wakeups.wake(connection_of(tx), run_id, signal, now=self._clock.now())
         if woken is not None:
             self.go_on(tx, [woken])
 

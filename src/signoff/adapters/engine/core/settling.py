@@ -6,16 +6,18 @@ from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from signoff.adapters.engine.core import journal, runs, undo_rows
+from signoff.adapters.engine.core import journal, leases, runs, undo_rows
 from signoff.adapters.engine.core.codec import load_value
 from signoff.adapters.engine.core.connection import connection_of
 from signoff.adapters.engine.core.context import EngineContext
 from signoff.adapters.engine.core.control import Refused, Released, Why
 from signoff.adapters.engine.core.execution import Execution, Services
 from signoff.adapters.engine.core.journal import Hold, Row
+from signoff.adapters.engine.core.leases import Claimed
 from signoff.adapters.engine.core.lifecycle import CANCELLED, failed
-from signoff.adapters.engine.core.runs import Claimed, Ending, Woken
+from signoff.adapters.engine.core.runs import Ending
 from signoff.adapters.engine.core.undoing import undo, why_not_undone
+from signoff.adapters.engine.core.wakeups import Woken
 from signoff.domain.jsonvalue import Json, JsonObject, as_object, normalise
 from signoff.errors import ContinueAsNew, ReplayDiverged, RunCancelled, RunSuspended, StoreBusy, control_flow
 from signoff.ports.engine import Body, EngineStatus
@@ -140,7 +142,7 @@ class Settler:
         now = self._services.clock.now()
 
         def work(tx: Tx, observed: bool) -> None:
-            parked = runs.park(connection_of(tx), execution.hold, now=now)
+            parked = leases.park(connection_of(tx), execution.hold, now=now)
             if parked is None:
                 raise journal.refusal(connection_of(tx), execution.hold)
             status, wake_at, workflow = parked
@@ -172,7 +174,7 @@ class Settler:
             connection = connection_of(tx)
             if execution.undoing:
                 undo_rows.let_go(connection, hold.run_id, fence=hold.fence, now=now)
-            elif not runs.release(connection, hold, now=now):
+            elif not leases.release(connection, hold, now=now):
                 raise journal.refusal(connection, hold)
 
         try:

@@ -6,7 +6,7 @@ from datetime import datetime
 from sqlalchemy import BigInteger, Connection, Text, bindparam, select, type_coerce, update
 
 from signoff.adapters.engine.core import runs
-from signoff.adapters.engine.core.runs import Claimed
+from signoff.adapters.engine.core.leases import Claimed
 from signoff.adapters.engine.core.schema import engine_runs
 from signoff.adapters.stores.sql.statement import Statement
 from signoff.adapters.stores.sql.types import Instant, SafeText

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime
 
-from signoff.adapters.engine.core import runs, signals
+from signoff.adapters.engine.core import runs, signals, views
 from signoff.adapters.engine.core.codec import NULL, failure_of, load_value
 from signoff.adapters.engine.core.connection import connection_of
 from signoff.adapters.engine.core.execution import Execution
@@ -181,7 +181,7 @@ def _join_existing(tx: Tx, execution: Execution, plan: ChildPlan) -> _Refusal | 
         return _Refusal({"type": "InvalidInput", "message": f"the run {plan.run_id!r} is the child of another run"})
     runs.adopt(connection, plan.run_id, execution.run_id)
     if child.status.is_terminal:
-        shown = runs.get(connection, plan.run_id, namespace="")
+        shown = views.get(connection, plan.run_id, namespace="")
         if shown is not None:
             ending = Ending(
                 status=child.status,

@@ -6,7 +6,8 @@ from typing import Literal
 
 from sqlalchemy import BigInteger, Connection, Text, and_, bindparam, case, not_, or_, select, type_coerce, update
 
-from signoff.adapters.engine.core.runs import IN_NAMESPACE, Claimed
+from signoff.adapters.engine.core.leases import Claimed
+from signoff.adapters.engine.core.runs import IN_NAMESPACE
 from signoff.adapters.engine.core.schema import engine_runs, waits
 from signoff.adapters.stores.sql.statement import Statement
 from signoff.adapters.stores.sql.types import Instant, SafeText

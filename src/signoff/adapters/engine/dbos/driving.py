@@ -10,8 +10,8 @@ from signoff.adapters.engine.core import runs
 from signoff.adapters.engine.core.connection import connection_of
 from signoff.adapters.engine.core.execution import Execution, Services
 from signoff.adapters.engine.core.journal import Row
+from signoff.adapters.engine.core.leases import Claimed
 from signoff.adapters.engine.core.lifecycle import CANCELLED, dead
-from signoff.adapters.engine.core.runs import Claimed
 from signoff.adapters.engine.core.settling import Returned, Settler
 from signoff.adapters.engine.dbos import claims, journal
 from signoff.adapters.engine.dbos.execution import DbosExecution

@@ -10,11 +10,11 @@ from functools import partial
 
 from sqlalchemy.engine import Connection, make_url
 
-from signoff.adapters.engine.core import runs
+from signoff.adapters.engine.core import views
 from signoff.adapters.engine.core.connection import connection_of
 from signoff.adapters.engine.core.execution import Services
 from signoff.adapters.engine.core.groups import CONCURRENCY, Groups
-from signoff.adapters.engine.core.runs import Woken
+from signoff.adapters.engine.core.wakeups import Woken
 from signoff.adapters.engine.dbos import claims, operators, workers
 from signoff.adapters.engine.dbos.dispatching import Dispatching
 from signoff.adapters.engine.dbos.driving import Driver
@@ -192,13 +192,13 @@ class DbosEngine:
 
     def get(self, tx: Tx, run_id: str) -> EngineRun | None:
         """See `ports.engine.Engine`."""
-        run = runs.get(connection_of(tx), run_id, namespace=self._namespace)
+        run = views.get(connection_of(tx), run_id, namespace=self._namespace)
         return None if run is None else _shown(run)
 
     def history(self, tx: Tx, run_id: str) -> list[JournalEntry]:
         """See `ports.engine.Engine`. Steps on their way are shown between the journal's entries."""
         connection = connection_of(tx)
-        if runs.get(connection, run_id, namespace=self._namespace) is None:
+        if views.get(connection, run_id, namespace=self._namespace) is None:
             return []
         return operators.history(self._connect(connection).client, connection, run_id)
 
@@ -216,10 +216,10 @@ class DbosEngine:
         match status:
             case EngineStatus.RUNNING | EngineStatus.SUSPENDED:
                 ids = claims.page(connection, status, namespace=namespace, limit=limit, after_id=after_id)
-                found = [runs.get(connection, run_id, namespace=namespace) for run_id in ids]
+                found = [views.get(connection, run_id, namespace=namespace) for run_id in ids]
                 return [_shown(run) for run in found if run is not None]
             case _:
-                page = runs.page(connection, status=status, namespace=namespace, limit=limit, after_id=after_id)
+                page = views.page(connection, status=status, namespace=namespace, limit=limit, after_id=after_id)
                 return [_shown(run) for run in page]
 
     def retry(self, tx: Tx, run_id: str) -> bool:

@@ -7,7 +7,8 @@ from sqlalchemy import Connection
 from signoff.adapters.engine.core import runs
 from signoff.adapters.engine.core.connection import connection_of
 from signoff.adapters.engine.core.lifecycle import CANCELLED, Lifecycle
-from signoff.adapters.engine.core.runs import Standing, Woken
+from signoff.adapters.engine.core.runs import Standing
+from signoff.adapters.engine.core.wakeups import Woken
 from signoff.adapters.engine.dbos import claims, tasks
 from signoff.adapters.engine.dbos.queues import Queues
 from signoff.ports.engine import EngineStatus

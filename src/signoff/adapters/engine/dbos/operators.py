@@ -6,11 +6,11 @@ from datetime import datetime
 from dbos import DBOSClient
 from sqlalchemy import Connection
 
-from signoff.adapters.engine.core import runs, signals
+from signoff.adapters.engine.core import ended, runs, signals
 from signoff.adapters.engine.core.connection import connection_of
 from signoff.adapters.engine.core.failures import last_failures, says_failed
 from signoff.adapters.engine.core.journal import Kind, State, shown
-from signoff.adapters.engine.core.runs import Woken
+from signoff.adapters.engine.core.wakeups import Woken
 from signoff.adapters.engine.dbos import claims, journal, tasks
 from signoff.adapters.engine.dbos.dispatching import requeue
 from signoff.adapters.engine.dbos.internals import forget_steps
@@ -47,18 +47,18 @@ def prune(tx: Tx, queues: Queues, *, before: datetime, namespace: str, limit: in
     DBOS's rows go first, in a transaction of their own: if ours does not commit, the next call finds the rest.
     """
     connection = connection_of(tx)
-    ended = list(runs.ended_before(connection, before, namespace=namespace, limit=limit))
-    for run_id in ended:
+    found = list(ended.ended_before(connection, before, namespace=namespace, limit=limit))
+    for run_id in found:
         queues.client.delete_workflows([run_id, *_step_workflows(connection, run_id)])
-        runs.delete_run(connection, run_id)
+        ended.delete_run(connection, run_id)
         tasks.delete_run(connection, run_id)
-    return ended
+    return found
 
 
 def _revive(tx: Tx, queues: Queues, run_id: str, *, now: datetime, seen: set[str]) -> list[Woken]:
     seen.add(run_id)
     connection = connection_of(tx)
-    woken = runs.revive(connection, run_id, now=now)
+    woken = ended.revive(connection, run_id, now=now)
     if woken is None:
         return []
     namespace = claims.pending_in(connection, run_id) or ""

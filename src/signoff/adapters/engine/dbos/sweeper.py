@@ -8,7 +8,7 @@ from functools import partial
 
 from dbos import WorkflowStatus
 
-from signoff.adapters.engine.core import runs
+from signoff.adapters.engine.core import leases, wakeups
 from signoff.adapters.engine.core.connection import connection_of
 from signoff.adapters.engine.core.execution import Services
 from signoff.adapters.engine.core.rounds import Rounds
@@ -106,8 +106,8 @@ class DbosSweeper(Rounds):
 
         def work(tx: Tx) -> list[datetime | None]:
             connection = connection_of(tx)
-            services.lifecycle.go_on(tx, runs.wake_due(connection, now=now, namespace=self._namespace))
-            return [runs.next_due(connection), self._server.enqueue_due(tx)]
+            services.lifecycle.go_on(tx, wakeups.wake_due(connection, now=now, namespace=self._namespace))
+            return [wakeups.next_due(connection), self._server.enqueue_due(tx)]
 
         for due in await services.store.transact("engine:due", work):
             if due is not None:
@@ -124,7 +124,7 @@ class DbosSweeper(Rounds):
         now = services.clock.now()
 
         def work(tx: Tx) -> None:
-            woken = runs.wake_lost(connection_of(tx), now=now, namespace=self._namespace)
+            woken = wakeups.wake_lost(connection_of(tx), now=now, namespace=self._namespace)
             services.lifecycle.go_on(tx, woken)
 
         await services.store.transact("engine:lost", work)
@@ -136,7 +136,7 @@ class DbosSweeper(Rounds):
 
         def read(tx: Tx) -> tuple[list[str], list[str]]:
             connection = connection_of(tx)
-            return runs.own_cancelling(connection, owner=self._owner), cancelled_runs(connection)
+            return leases.own_cancelling(connection, owner=self._owner), cancelled_runs(connection)
 
         driven, served = await self._services.store.read(read)
         for run_id in driven:

@@ -5,12 +5,13 @@ import logging
 from collections.abc import Callable, Mapping
 from datetime import datetime
 
-from signoff.adapters.engine.core import journal, runs, undo_rows
+from signoff.adapters.engine.core import journal, leases, undo_rows
 from signoff.adapters.engine.core.connection import connection_of
 from signoff.adapters.engine.core.execution import Execution, Services
 from signoff.adapters.engine.core.journal import Row
-from signoff.adapters.engine.core.runs import Claimed, Woken
+from signoff.adapters.engine.core.leases import Claimed
 from signoff.adapters.engine.core.settling import Settler
+from signoff.adapters.engine.core.wakeups import Woken
 from signoff.errors import StoreBusy
 from signoff.ports.engine import Body
 from signoff.ports.store import Tx
@@ -128,7 +129,7 @@ class Driver:
         def work(tx: Tx) -> tuple[Claimed, list[Row]] | None:
             connection = connection_of(tx)
             run_id, owner = execution.run_id, self._owner
-            claimed = runs.claim(connection, run_id, owner=owner, now=now, lease_until=lease_until)
+            claimed = leases.claim(connection, run_id, owner=owner, now=now, lease_until=lease_until)
             if claimed is None:
                 claimed = undo_rows.claim(connection, run_id, owner=owner, now=now, lease_until=lease_until)
             if claimed is None:

@@ -3,12 +3,12 @@
 import logging
 from datetime import datetime, timedelta
 
-from signoff.adapters.engine.core import journal, runs, signals
+from signoff.adapters.engine.core import journal, signals, views
 from signoff.adapters.engine.core.connection import connection_of
 from signoff.adapters.engine.core.execution import Services
 from signoff.adapters.engine.core.groups import Groups
 from signoff.adapters.engine.core.lifecycle import Lifecycle
-from signoff.adapters.engine.core.runs import Woken
+from signoff.adapters.engine.core.wakeups import Woken
 from signoff.adapters.engine.embedded import operators
 from signoff.adapters.engine.embedded.dispatching import dispatch
 from signoff.adapters.engine.embedded.driver import Driver
@@ -103,7 +103,7 @@ class EmbeddedEngine:
 
         def look(tx: Tx) -> None:
             connection = connection_of(tx)
-            runs.get(connection, "", namespace=self._namespace)
+            views.get(connection, "", namespace=self._namespace)
             journal.load(connection, "")
             signals.untaken(connection, "")
 
@@ -159,12 +159,12 @@ class EmbeddedEngine:
 
     def get(self, tx: Tx, run_id: str) -> EngineRun | None:
         """See `ports.engine.Engine`."""
-        return runs.get(connection_of(tx), run_id, namespace=self._namespace)
+        return views.get(connection_of(tx), run_id, namespace=self._namespace)
 
     def history(self, tx: Tx, run_id: str) -> list[JournalEntry]:
         """See `ports.engine.Engine`."""
         connection = connection_of(tx)
-        if runs.get(connection, run_id, namespace=self._namespace) is None:
+        if views.get(connection, run_id, namespace=self._namespace) is None:
             return []
         return [journal.shown(row) for row in journal.load(connection, run_id)]
 
@@ -178,7 +178,7 @@ class EmbeddedEngine:
         after_id: str = "",
     ) -> list[EngineRun]:
         """See `ports.engine.Engine`. An engine with a namespace lists that one, whatever is asked."""
-        return runs.page(
+        return views.page(
             connection_of(tx),
             status=status,
             namespace=self._namespace or namespace,

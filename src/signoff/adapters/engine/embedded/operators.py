@@ -4,13 +4,13 @@ from datetime import datetime
 
 from sqlalchemy import BigInteger, Connection, Text, bindparam, delete, update
 
-from signoff.adapters.engine.core import journal, runs, signals
+from signoff.adapters.engine.core import ended, journal, runs, signals
 from signoff.adapters.engine.core.connection import connection_of
 from signoff.adapters.engine.core.failures import fields_of, last_failures, says_failed
 from signoff.adapters.engine.core.journal import Kind, State
 from signoff.adapters.engine.core.lifecycle import Lifecycle
-from signoff.adapters.engine.core.runs import Woken
 from signoff.adapters.engine.core.schema import checkpoints
+from signoff.adapters.engine.core.wakeups import Woken
 from signoff.adapters.engine.embedded.dispatching import retrying_body
 from signoff.adapters.stores.sql.statement import Statement
 from signoff.adapters.stores.sql.types import SafeText
@@ -46,15 +46,15 @@ def retry(tx: Tx, run_id: str, *, lifecycle: Lifecycle, now: datetime) -> bool:
 def prune(tx: Tx, *, before: datetime, namespace: str, limit: int) -> list[str]:
     """See `ports.engine.Engine.prune`."""
     connection = connection_of(tx)
-    ended = runs.ended_before(connection, before, namespace=namespace, limit=limit)
-    for run_id in ended:
-        runs.delete_run(connection, run_id)
-    return list(ended)
+    found = ended.ended_before(connection, before, namespace=namespace, limit=limit)
+    for run_id in found:
+        ended.delete_run(connection, run_id)
+    return list(found)
 
 
 def _revive(connection: Connection, run_id: str, *, now: datetime, seen: set[str]) -> list[Woken]:
     seen.add(run_id)
-    woken = runs.revive(connection, run_id, now=now)
+    woken = ended.revive(connection, run_id, now=now)
     run = runs.standing(connection, run_id)
     if woken is None or run is None:
         return []

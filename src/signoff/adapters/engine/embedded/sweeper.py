@@ -3,12 +3,12 @@
 import logging
 from datetime import datetime
 
-from signoff.adapters.engine.core import runs
+from signoff.adapters.engine.core import leases, runs, wakeups
 from signoff.adapters.engine.core.connection import connection_of
 from signoff.adapters.engine.core.execution import Services
 from signoff.adapters.engine.core.lifecycle import CANCELLED, dead
 from signoff.adapters.engine.core.rounds import Rounds
-from signoff.adapters.engine.core.runs import Woken
+from signoff.adapters.engine.core.wakeups import Woken
 from signoff.adapters.engine.embedded.driver import Driver
 from signoff.errors import StoreBusy
 from signoff.ports.engine import EngineStatus
@@ -36,7 +36,7 @@ class Sweeper(Rounds):
         lease_until = self._services.clock.now() + self._services.limits.lease
 
         def work(tx: Tx) -> None:
-            runs.renew(connection_of(tx), owner=self._owner, lease_until=lease_until)
+            leases.renew(connection_of(tx), owner=self._owner, lease_until=lease_until)
 
         await self._services.store.transact("engine:renew", work)
 
@@ -46,8 +46,8 @@ class Sweeper(Rounds):
 
         def work(tx: Tx) -> datetime | None:
             connection = connection_of(tx)
-            services.lifecycle.go_on(tx, runs.wake_due(connection, now=now, namespace=self._namespace))
-            return runs.next_due(connection)
+            services.lifecycle.go_on(tx, wakeups.wake_due(connection, now=now, namespace=self._namespace))
+            return wakeups.next_due(connection)
 
         next_due = await services.store.transact("engine:due", work)
         if next_due is not None:
@@ -58,7 +58,7 @@ class Sweeper(Rounds):
         await self._wake_lost()
         now = self._services.clock.now()
         found = await self._services.store.read(
-            lambda tx: runs.expired(connection_of(tx), now=now, namespace=self._namespace)
+            lambda tx: leases.expired(connection_of(tx), now=now, namespace=self._namespace)
         )
         for run_id in found:
             if run_id in self._driver.held:
@@ -75,7 +75,7 @@ class Sweeper(Rounds):
         now = services.clock.now()
 
         def work(tx: Tx) -> None:
-            woken = runs.wake_lost(connection_of(tx), now=now, namespace=self._namespace)
+            woken = wakeups.wake_lost(connection_of(tx), now=now, namespace=self._namespace)
             if woken:
                 logger.warning("%d runs had their signal and were not woken", len(woken))
             services.lifecycle.go_on(tx, woken)
@@ -99,7 +99,7 @@ class Sweeper(Rounds):
             if run.status is EngineStatus.CANCELLING and not run.is_undone:
                 lifecycle.end(tx, run, CANCELLED)
                 return
-            crashes = runs.take_from_crashed(connection, run, now=now)
+            crashes = leases.take_from_crashed(connection, run, now=now)
             if crashes is None:
                 return
             logger.warning("the worker of run %r is gone (%d times in a row)", run_id, crashes)
@@ -116,7 +116,7 @@ class Sweeper(Rounds):
         driver = self._driver
         if driver.held:
             cancelled = await self._services.store.read(
-                lambda tx: runs.own_cancelling(connection_of(tx), owner=self._owner)
+                lambda tx: leases.own_cancelling(connection_of(tx), owner=self._owner)
             )
             for run_id in cancelled:
                 driver.cancel(run_id)
@@ -124,7 +124,7 @@ class Sweeper(Rounds):
         while driver.backlog < LINE_MAX:
             after = after_id
             found = await self._services.store.read(
-                lambda tx, after=after: runs.pending(  # type: ignore[misc]
+                lambda tx, after=after: wakeups.pending(  # type: ignore[misc]
                     connection_of(tx), namespace=self._namespace, after_id=after, limit=LINE_MAX
                 )
             )
