@@ -7,12 +7,15 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 LOCK := $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-annotate \
 	--python-version 3.11 --custom-compile-command "make lock"
 PYTEST := $(BIN)/pytest
-# The engine contract on DBOS and the chaos runs take as long as everything else together: `make dbos` runs them.
-DBOS := tests/conformance/engine/test_dbos.py tests/processes/test_dbos_workers.py tests/processes/test_chaos.py
-SUITES := tests --ignore=tests/simulation --ignore=tests/browser --ignore=tests/clients $(DBOS:%=--ignore=%)
+# Tests of one suite run beside each other, each process with databases, keys and ports of its own. More than four
+# would run out of the 100 connections that a PostgreSQL has.
+PARALLEL := -n 4 --dist worksteal
+DBOS := tests/conformance/engine/test_dbos.py
+CHAOS := tests/processes/test_chaos.py
+APART := tests/simulation tests/browser tests/clients tests/processes $(DBOS)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check format test suites sim browser clients dbos ci bench lock clean
+.PHONY: help demo check format test suites sim dbos processes browser clients ci bench lock clean
 
 help: ## what there is
 	@sed -n 's/^\([a-z]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
@@ -32,22 +35,27 @@ format: .venv/.dev ## mend format and what ruff can mend
 
 # One pytest run a suite: a browser's event loop and a simulation's fake clock stay out of each other's way,
 # and a failure says which suite it is. `make ci` runs these same lines.
-test: suites sim browser clients ## every test that this machine can run; prints why it skips one
+test: suites sim dbos processes browser clients ## every test that this machine can run; prints why it skips one
 
-suites: .venv/.dev ## unit, conformance, wire, processes
-	$(PYTEST) $(SUITES) $(ARGS)
+suites: .venv/.dev ## unit, conformance, cases, wire, docs
+	$(PYTEST) $(PARALLEL) tests $(APART:%=--ignore=%) $(ARGS)
 
 sim: .venv/.dev ## the whole system, killed at every commit in turn
-	$(PYTEST) tests/simulation $(ARGS)
+	$(PYTEST) $(PARALLEL) tests/simulation $(ARGS)
+
+dbos: .venv/.dev ## the engine contract on DBOS
+	$(PYTEST) $(PARALLEL) $(DBOS) $(ARGS)
+
+# These wait for real leases, and chaos counts seconds: the fewer beside them, the more they say.
+processes: .venv/.dev ## real processes: killed, paused, drained, deployed; then all of it at once
+	$(PYTEST) -n 2 --dist worksteal tests/processes --ignore=$(CHAOS) $(ARGS)
+	$(PYTEST) $(CHAOS) $(ARGS)
 
 browser: .venv/.dev ## the demo page in headless Chromium
 	$(PYTEST) tests/browser $(ARGS)
 
 clients: .venv/.dev ## published third-party clients against the demo
 	$(PYTEST) tests/clients $(ARGS)
-
-dbos: .venv/.dev ## workers: the engine contract on DBOS, and the chaos runs (not part of make test)
-	$(PYTEST) $(DBOS) $(ARGS)
 
 ci: check test ## what CI runs; with CI=true a skipped test fails
 
