@@ -281,7 +281,7 @@ class _Worker:
             self._driver,
             self._server,
             engine._lifecycle,
-            runtime.queues,
+            runtime,
             owner=engine._owner,
             namespace=engine._namespace,
         )

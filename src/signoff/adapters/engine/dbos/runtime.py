@@ -102,6 +102,11 @@ class Runtime:
         """Something was put into the queue: have DBOS look now, not at its next poll."""
         self._bells[queue].set()
 
+    def ring_all(self) -> None:
+        """As `ring`, for each queue that this worker listens to."""
+        for queue in self._bells:
+            self.ring(queue)
+
     @property
     def listens_to(self) -> list[str]:
         """The queues of a worker that was launched."""

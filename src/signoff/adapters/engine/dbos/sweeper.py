@@ -18,6 +18,7 @@ from signoff.adapters.engine.dbos.driving import Driver
 from signoff.adapters.engine.dbos.internals import ENDED, recover
 from signoff.adapters.engine.dbos.lifecycle import DbosLifecycle
 from signoff.adapters.engine.dbos.queues import Queues
+from signoff.adapters.engine.dbos.runtime import Runtime
 from signoff.adapters.engine.dbos.serving import Server
 from signoff.adapters.engine.dbos.tasks import cancelled_runs
 from signoff.ports.engine import EngineStatus
@@ -78,7 +79,7 @@ class DbosSweeper(Rounds):
         driver: Driver,
         server: Server,
         lifecycle: DbosLifecycle,
-        queues: Queues,
+        runtime: Runtime,
         *,
         owner: str,
         namespace: str,
@@ -90,7 +91,8 @@ class DbosSweeper(Rounds):
         self._namespace = namespace
         self._server = server
         self._dbos_lifecycle = lifecycle
-        self._queues = queues
+        self._runtime = runtime
+        self._queues = runtime.queues
 
     async def beat(self) -> None:
         """This worker lives."""
@@ -158,6 +160,7 @@ class DbosSweeper(Rounds):
             dead = await services.store.read(lambda tx: workers.dead(connection_of(tx), executing))
             if dead:
                 await asyncio.to_thread(recover, dead)
+                self._runtime.ring_all()
 
     def _executing(self) -> set[str]:
         found = self._queues.client.list_workflows(status="PENDING", load_input=False, load_output=False)
