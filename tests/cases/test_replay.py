@@ -173,6 +173,9 @@ async def test_c18_a_person_may_run_it_again_or_give_up(durable_world: NewWorld,
     assert bank.requests == (2 if again else 1)
     assert bank.orders == ["A1"]
     assert await world.statuses(run) == [CallStatus.COMPLETED if again else CallStatus.REJECTED]
+    told = [message.output for message in world.prompts[-1].messages if isinstance(message, CallResult)]
+    assert ("outcome is unknown" in str(told[-1])) is not again
+    assert "did not run" not in str(told[-1])
 
 
 async def test_c18_a_run_in_doubt_can_be_cancelled_and_its_thread_goes_on(durable_world: NewWorld, bank: Bank) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from signoff.agents.agent import Persona
 from signoff.domain.call import Call, CallStatus, ToolKind
-from signoff.domain.jsonvalue import digest
+from signoff.domain.jsonvalue import JsonObject, digest
 from signoff.domain.thread import Message, Role, Thread
 from signoff.http import present_catalog
 from signoff.http.present import approval_view, stored_message, thread_detail, thread_summary, tool_result
@@ -194,6 +194,16 @@ NO_APPROVAL = [
 @pytest.mark.parametrize("call", NO_APPROVAL, ids=lambda call: f"{call.kind}-{call.status}")
 def test_nobody_approved_these(call: Call) -> None:
     assert approval_view(call) is None
+
+
+def test_an_action_that_nobody_was_asked_about_has_a_card_once_it_is_in_doubt() -> None:
+    doubt: JsonObject = {"startedAt": "2026-01-01T12:00:00.000Z", "attempt": 1, "round": 1}
+    call = replace(CALL, status=CallStatus.IN_DOUBT, approver=None, in_doubt=doubt)
+
+    view = approval_view(call)
+
+    assert view is not None
+    assert (view["status"], view["approver"]) == ("pending", "requester")
 
 
 def test_a_remembered_edited_approval_tells_all() -> None:

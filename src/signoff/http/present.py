@@ -5,6 +5,7 @@ from typing import Literal, NotRequired, assert_never
 
 from typing_extensions import TypedDict  # pydantic wants this one before Python 3.12
 
+from signoff.domain.approval import REQUESTER
 from signoff.domain.call import Call, CallStatus, ToolKind
 from signoff.domain.frame import instant
 from signoff.domain.thread import Message, Role, Thread
@@ -219,9 +220,10 @@ def approval_view(call: Call, *, votes: int = 0) -> ApprovalView | None:
     `votes`: how many have said yes so far, where it takes more than one.
     """
     status = _approval_status(call)
-    if call.kind is not ToolKind.ACTION or call.approver is None or status is None:
+    asked = call.approver is not None or call.in_doubt is not None
+    if call.kind is not ToolKind.ACTION or not asked or status is None:
         return None
-    view = ApprovalView(toolCallId=call.id, approver=call.approver, status=status)
+    view = ApprovalView(toolCallId=call.id, approver=call.approver or REQUESTER, status=status)
     reason = call.request_reason if status == "pending" else call.decision_reason
     if call.expires_at is not None:
         view["expiresAt"] = instant(call.expires_at)

@@ -108,6 +108,13 @@ def result_of(call: Call) -> CallResult:
             return _refused(call, call.error or "the call failed")
         case CallStatus.REJECTED if call.request is not None:
             return CallResult(id=call.id, name=call.name, output=call.output)
+        case CallStatus.REJECTED if call.in_doubt is not None:
+            reason = f" They said: {encode(call.decision_reason)}." if call.decision_reason else ""
+            return _refused(
+                call,
+                "This call was started, nobody knows whether it happened, and a person decided not to make it "
+                f"again.{reason} Do not make it again yourself: tell the user that its outcome is unknown.",
+            )
         case CallStatus.REJECTED:
             reason = f" They said: {encode(call.decision_reason)}." if call.decision_reason else ""
             return _refused(

@@ -341,7 +341,7 @@ async def _resolve_doubt(
             ctx.raise_if_cancelled()
             return None
         case _:
-            return Declined.from_payload(payload, gave_up=True)
+            return Declined.from_payload(payload)
 
 
 # --- delegation -----------------------------------------------------------------------------------------------

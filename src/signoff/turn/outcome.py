@@ -48,17 +48,16 @@ class Failed(Outcome):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Declined(Outcome):
-    """A person said no; `gave_up`: about an action in doubt."""
+    """A person said no, or gave an action up whose outcome nobody knows."""
 
     checkpoint: ClassVar[str] = "persist:toolreject"
     reason: str | None
-    gave_up: bool = False
 
     @classmethod
-    def from_payload(cls, payload: Json, *, gave_up: bool = False) -> "Declined":
+    def from_payload(cls, payload: Json) -> "Declined":
         """The decision as the signal carried it."""
         reason = payload.get("reason") if isinstance(payload, dict) else None
-        return cls(reason=None if reason is None else str(reason), gave_up=gave_up)
+        return cls(reason=None if reason is None else str(reason))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
