@@ -217,7 +217,8 @@ def _stop_queues(dbos: DBOS, patience_s: float) -> None:
     for stop in dbos.background_thread_stop_events:
         stop.set()
     for thread in threading.enumerate():
-        if thread.name.startswith(_QUEUE_THREAD):
+        # One that has not begun will end at once, and cannot be joined yet.
+        if thread.name.startswith(_QUEUE_THREAD) and thread.is_alive():
             thread.join(patience_s)
 
 
