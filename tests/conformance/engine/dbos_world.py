@@ -6,7 +6,7 @@ import itertools
 import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
 from functools import cache
 from typing import TypeVar
@@ -160,14 +160,16 @@ class DbosWorker(Worker):
         await asyncio.to_thread(DBOS.destroy, destroy_registry=True)
 
     async def close(self) -> None:
-        if self.faults.died.is_set():
-            await self.bury()
-        elif not self.gone:
-            self.gone = True
-            await self.dbos.drain(timedelta(0))
-            if self.world.living is self:
-                self.world.living = None
-        await self.store.close()
+        try:
+            if self.faults.died.is_set():
+                await self.bury()
+            elif not self.gone:
+                self.gone = True
+                await self.dbos.drain(timedelta(0))
+                if self.world.living is self:
+                    self.world.living = None
+        finally:
+            await self.store.close()
 
 
 class DbosWorld(EngineWorld):
@@ -179,6 +181,7 @@ class DbosWorld(EngineWorld):
         self.url = url
         self.workers: list[Worker] = []
         self.living: DbosWorker | None = None
+        self._ends = AsyncExitStack()
         self._loop = asyncio.get_running_loop()
         self._waiting: set[asyncio.Event] = set()
 
@@ -186,14 +189,13 @@ class DbosWorld(EngineWorld):
     @asynccontextmanager
     async def on(cls, url: str) -> AsyncIterator["DbosWorld"]:
         world = cls(url)
-        world._window = await world.worker(opened=False)
-        try:
-            yield world
-        finally:
-            for worker in reversed(world.workers):
-                await worker.close()
+        async with world._ends:
             # Threads of DBOS that were left in the middle of a query would try it again for ever without the database.
-            await asyncio.get_running_loop().shutdown_default_executor()
+            world._ends.push_async_callback(asyncio.get_running_loop().shutdown_default_executor)
+            # A worker that cannot be closed fails its test, and no other.
+            world._ends.push_async_callback(asyncio.to_thread, DBOS.destroy, destroy_registry=True)
+            world._window = await world.worker(opened=False)
+            yield world
 
     async def worker(
         self,
@@ -222,6 +224,7 @@ class DbosWorld(EngineWorld):
         for group, handler in (handlers or {}).items():
             engine.serve(group, handler)
         self.workers.append(worker)
+        self._ends.push_async_callback(worker.close)
         if opened:
             await engine.open(worker.observer)
             self.living = worker
