@@ -93,6 +93,8 @@ class DbosSweeper(Rounds):
         self._dbos_lifecycle = lifecycle
         self._runtime = runtime
         self._queues = runtime.queues
+        self._looked_at: datetime | None = None
+        self._blind_until: datetime | None = None
 
     async def beat(self) -> None:
         """This worker lives."""
@@ -149,18 +151,30 @@ class DbosSweeper(Rounds):
     async def _take_over(self) -> None:
         """Put back what dead workers had. Also what one had whose burial was all that its finder still did."""
         services = self._services
-        before = services.clock.now() - services.limits.lease
-        buried = await services.store.transact(
-            "engine:bury", lambda tx: workers.bury(connection_of(tx), before=before, own_id=self._owner)
-        )
-        if buried:
-            logger.warning("workers %s are gone", ", ".join(buried))
+        now = services.clock.now()
+        if self._can_judge(now):
+            before = now - services.limits.lease
+            buried = await services.store.transact(
+                "engine:bury", lambda tx: workers.bury(connection_of(tx), before=before, own_id=self._owner)
+            )
+            if buried:
+                logger.warning("workers %s are gone", ", ".join(buried))
         executing = await asyncio.to_thread(self._executing)
         if executing:
             dead = await services.store.read(lambda tx: workers.dead(connection_of(tx), executing))
             if dead:
                 await asyncio.to_thread(recover, dead)
                 self._runtime.ring_all()
+
+        self._looked_at = now
+
+    def _can_judge(self, now: datetime) -> bool:
+        """Whether silence means death. After a while in which this worker could not look either, because the database
+        was away or the machine slept, it gives all others a lease to be heard again."""
+        lease, sweep = self._services.limits.lease, self._services.limits.sweep
+        if self._looked_at is not None and now - self._looked_at > lease / 2 + sweep:
+            self._blind_until = now + lease
+        return self._blind_until is None or now >= self._blind_until
 
     def _executing(self) -> set[str]:
         found = self._queues.client.list_workflows(status="PENDING", load_input=False, load_output=False)
