@@ -14,6 +14,7 @@ from pathlib import Path
 from signoff import Agent, Signoff, ToolContext, tool
 from signoff.adapters.engine.dbos import LIMITS
 from signoff.adapters.sinks.redis import RedisSink
+from signoff.adapters.stores.sql import SqlStore
 from signoff.approvals.requirement import DefaultPolicy
 from signoff.domain.actor import Actor
 from signoff.domain.approval import Requirement
@@ -41,6 +42,10 @@ PATIENT = "SIGNOFF_TEST_STAGE_PATIENT"
 FIRST_WORDS = "Let me look. "
 LAST_WORDS = "It is done."
 TALK = "One, two, three."
+
+#: Set: the store gives up soon.
+HASTY = "SIGNOFF_TEST_STAGE_HASTY"
+IMPATIENCE = timedelta(seconds=0.5)
 
 #: So that a test waits 4 s for a take-over, not 8.
 SHORT = EngineLimits(lease=timedelta(seconds=3), sweep=timedelta(seconds=1))
@@ -214,7 +219,7 @@ def desk(
     app = Signoff(
         agents=[agent(stage, "Help kindly." if deployed == "kind" else "Help.")],
         model=StageModel(stage),
-        database=database,
+        database=SqlStore(database, patience=IMPATIENCE) if HASTY in environment else database,
         engine="dbos",
         serve=False,
         durable="strict",
