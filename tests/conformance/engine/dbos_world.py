@@ -161,7 +161,7 @@ class DbosWorker(Worker):
 
     async def close(self) -> None:
         try:
-            if self.faults.died.is_set():
+            if await self.faults.is_over():
                 await self.bury()
             elif not self.gone:
                 self.gone = True
@@ -208,9 +208,9 @@ class DbosWorld(EngineWorld):
         dies: Dies | None = None,
     ) -> DbosWorker:
         if opened and self.living is not None:
-            if self.living.faults.died.is_set() or self.living.dbos._worker is None:
-                await self.living.bury() if self.living.faults.died.is_set() else None
-            else:
+            if await self.living.faults.is_over():
+                await self.living.bury()
+            elif self.living.dbos._worker is not None:
                 pytest.xfail(LACKS["two workers in one process"])
         faults = _Faults(self._told, dies)
         store = SqlStore(self.url, faults=faults, migrate=False)

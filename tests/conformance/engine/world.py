@@ -312,6 +312,13 @@ class _Faults:
         self.dead = False
         self.died = threading.Event()
 
+    async def is_over(self) -> bool:
+        """Whether the process has died; one that is at it has, once this returns."""
+        if self.dead:
+            # What it committed is seen before it has died.
+            assert await asyncio.to_thread(self.died.wait, PATIENCE_S), "the worker lives"
+        return self.died.is_set()
+
     def spare(self) -> None:
         """The test is over: what has lived until now may end in peace."""
         self._dies = None
@@ -382,7 +389,7 @@ class EmbeddedWorker(Worker):
         if self.crashed:
             await self.store.close()
             return
-        if self.faults.died.is_set():
+        if await self.faults.is_over():
             await self.bury()
         elif self.embedded._lifecycle.observer is not None:
             self.faults.spare()
