@@ -11,7 +11,8 @@ import pytest
 from tests.clients import react_client
 from tests.demo_process import RUNNERS, DemoProcess
 
-pytestmark = pytest.mark.node
+#: One npm install and one check, and the demo's starts.
+pytestmark = [pytest.mark.node, pytest.mark.timeout(3 * react_client.RUN_S)]
 
 
 @pytest.fixture(scope="module")
