@@ -13,6 +13,8 @@ from signoff.domain.audit import AuditKind
 from signoff.domain.call import CallStatus
 from signoff.domain.thread import Role
 from signoff.errors import AlreadyDecided, Expired, RunActive, RunNotActive
+from signoff.ports.engine import EngineLimits
+from signoff.ports.store import Tx
 from signoff.service.decide import Decided
 from signoff.service.send import Started
 from signoff.testing.outside import Bank, Gate, MailServer
@@ -158,11 +160,19 @@ async def test_c14_two_processes_drive_a_run_once(durable_world: NewWorld, bank:
     run = await world.send(to=first)
     card = await world.card(run)
     await world.parked(run)
+    engine = second.engine
+    assert engine is not None
+
+    def is_renewed(tx: Tx) -> bool | None:
+        row = engine.get(tx, run.run_id)
+        assert row is not None
+        assert row.lease_until is not None, "nobody drives it"
+        return row.lease_until - world.clock.now() >= EngineLimits().lease / 2 or None
 
     await asyncio.gather(world.approve(card, to=second), gate.reached())
     for _ in range(6):  # past the lease of whoever drives it, were it not renewed
         world.clock.advance(timedelta(seconds=5))
-        await world.inbox()
+        await world.until(is_renewed, "the lease to be renewed")
     gate.open()
     await world.completed(run)
 
