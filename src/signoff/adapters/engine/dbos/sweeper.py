@@ -165,14 +165,17 @@ class DbosSweeper(Rounds):
             if dead:
                 await asyncio.to_thread(recover, dead)
                 self._runtime.ring_all()
-
         self._looked_at = now
 
     def _can_judge(self, now: datetime) -> bool:
-        """Whether silence means death. After a while in which this worker could not look either, because the database
-        was away or the machine slept, it gives all others a lease to be heard again."""
+        """Whether silence means death.
+
+        After a while in which this worker could not look either, because the database was away or the machine slept,
+        it gives all others a lease to be heard again. Then it judges for a lease at least, however seldom it looks.
+        """
         lease, sweep = self._services.limits.lease, self._services.limits.sweep
-        if self._looked_at is not None and now - self._looked_at > lease / 2 + sweep:
+        was_blind = self._looked_at is not None and now - self._looked_at > lease / 2 + sweep
+        if was_blind and (self._blind_until is None or now >= self._blind_until + lease):
             self._blind_until = now + lease
         return self._blind_until is None or now >= self._blind_until
 
