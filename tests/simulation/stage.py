@@ -109,6 +109,8 @@ class Stage(ABC):
             if await self._somebody_acts():
                 continue
             next_at = self.world.clock.next_at
+            if next_at is None:
+                await self._idle()  # or the process has died since, and its timers with it
             assert next_at is not None, "nothing will ever happen again"
             self.world.clock.advance(next_at - self.world.clock.now())
         raise AssertionError(f"the run is stuck: {self._last_places()}")
