@@ -149,19 +149,9 @@ class DbosSweeper(Rounds):
             self._server.cancel(run_id)
 
     async def _take_over(self) -> None:
-        clock, lease = self._services.clock, self._services.limits.lease
-        begun = clock.now()
-        try:
-            await self._look_for_dead(begun)
-        finally:
-            ended = clock.now()
-            if ended - begun > lease / 2:  # the database was away
-                self._blind_until = ended + lease
-        self._looked_at = begun
-
-    async def _look_for_dead(self, now: datetime) -> None:
         """Put back what dead workers had. Also what one had whose burial was all that its finder still did."""
         services = self._services
+        now = services.clock.now()
         if self._can_judge(now):
             before = now - services.limits.lease
             buried = await services.store.transact(
@@ -175,6 +165,7 @@ class DbosSweeper(Rounds):
             if dead:
                 await asyncio.to_thread(recover, dead)
                 self._runtime.ring_all()
+        self._looked_at = now
 
     def _can_judge(self, now: datetime) -> bool:
         """Whether silence means death.
